@@ -27,7 +27,8 @@
  *   - A child of fork() has no mapping.
  *
  * Numbers that guard something are unpredictable: the nonce of an aperture is 64 random bits, new
- * for every connection.
+ * for every connection. A trusted application may set its own, and other parts of the control block
+ * (control.h).
  *
  * The comments above the calls have the order of heddle.h. */
 #ifndef HEDDLE_APERTURE_H
@@ -87,8 +88,8 @@ enum hdl_aperture_trust {
 	/* Out-of-band packets pass the agent, which holds the entries and draws their numbers. Data
 	 * for other machines passes a forwarder, a process of the agent's that has the sockets. */
 	HDL_TRUST_NONE,
-	/* The application sets nonce, destination and first number; base and source are set for
-	 * it. */
+	/* The application sets nonce, destination and first number (control.h); base and source are
+	 * set for it. */
 	HDL_TRUST_USER
 };
 
@@ -709,7 +710,7 @@ struct hdl_aperture_info {
 	uint64_t first, length;
 	struct hdl_gid source, mask;
 	/* Outgoing. */
-	bool pointed; /* by hdl_aperture_point() */
+	bool pointed; /* by hdl_aperture_point() or a store */
 	bool sequenced;
 	uint8_t out_bits;      /* 0: it leads nowhere */
 	uint32_t out_index;    /* in-index at the peer; with HDL_APERTURE_IP a UDP port */

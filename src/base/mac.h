@@ -10,6 +10,12 @@
 
 #define MAC_BYTES 6u
 
+static inline bool mac_is_clear(const uint8_t mac[MAC_BYTES])
+{
+	static const uint8_t clear[MAC_BYTES];
+	return memcmp(mac, clear, sizeof(clear)) == 0;
+}
+
 static inline void mac_to_gid(const uint8_t mac[MAC_BYTES], uint8_t gid[16])
 {
 	static const uint8_t form[16] = {0xfe, 0x80, [11] = 0xff, [12] = 0xfe};

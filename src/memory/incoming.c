@@ -11,32 +11,45 @@ bool incoming_matches(const uint8_t host[16], const uint8_t source[16], const ui
 	return differs == 0;
 }
 
-static enum incoming_verdict incoming_judge_sender(const struct incoming *row,
-                                                   const struct incoming_request *req)
+/* The nonce that the packet must have. False: none would do. */
+static bool incoming_expects(const struct hdl_aperture_fixed *row,
+                             const struct hdl_aperture_user *user, const struct nonce *roll,
+                             const struct incoming_request *req, uint64_t *nonce)
 {
 	bool numbered = (row->checks & HDL_CHECK_SEQUENCE) != 0 && req->sequenced;
-	uint64_t nonce = req->control ? row->nonce.first
-	                 : numbered   ? nonce_at(&row->nonce, req->sequence)
-	                              : row->nonce.now;
-	if ((row->checks & HDL_CHECK_NONCE) != 0 && req->nonce != nonce)
+	uint64_t first = incoming_nonce(user);
+	*nonce = first + (req->control ? 0 : numbered ? nonce_at(roll, req->sequence) : roll->now);
+	return first != 0;
+}
+
+static enum incoming_verdict incoming_judge_sender(const struct hdl_aperture_fixed *row,
+                                                   const struct hdl_aperture_user *user,
+                                                   const struct nonce *roll,
+                                                   const struct incoming_request *req)
+{
+	uint64_t nonce;
+	if ((row->checks & HDL_CHECK_NONCE) != 0 &&
+	    (!incoming_expects(row, user, roll, req, &nonce) || req->nonce != nonce))
 		return INCOMING_NONCE;
 	if ((row->checks & HDL_CHECK_LINK) != 0 &&
 	    (!req->source.has_link ||
 	     memcmp(req->source.link, row->link, INCOMING_LINK_BYTES) != 0))
 		return INCOMING_LINK;
 	if ((row->checks & HDL_CHECK_SOURCE) != 0 &&
-	    !incoming_matches(req->source.host, row->source, row->mask))
+	    !incoming_matches(req->source.host, row->source.raw, row->mask.raw))
 		return INCOMING_SOURCE;
 	return INCOMING_OK;
 }
 
-enum incoming_verdict incoming_judge(const struct incoming *row, const struct incoming_request *req)
+enum incoming_verdict incoming_judge(const struct hdl_aperture_fixed *row,
+                                     const struct hdl_aperture_user *user, const struct nonce *roll,
+                                     const struct incoming_request *req)
 {
-	if (row == NULL || !row->used)
+	if (row == NULL || row->index == 0)
 		return INCOMING_NO_ENTRY;
 	if ((row->checks & HDL_CHECK_VALID) != 0 && !row->connected && !req->control)
 		return INCOMING_NOT_VALID;
-	enum incoming_verdict verdict = incoming_judge_sender(row, req);
+	enum incoming_verdict verdict = incoming_judge_sender(row, user, roll, req);
 	if (verdict != INCOMING_OK || req->control)
 		return verdict;
 	if ((row->checks & HDL_CHECK_SEQUENCE) == 0)
@@ -47,15 +60,16 @@ enum incoming_verdict incoming_judge(const struct incoming *row, const struct in
 	return ahead == 0 ? INCOMING_OK : ahead < 0 ? INCOMING_DUPLICATE : INCOMING_GAP;
 }
 
-void incoming_accept(struct incoming *row)
+void incoming_accept(struct hdl_aperture_fixed *row, struct nonce *roll)
 {
 	row->expected++;
-	nonce_roll(&row->nonce, row->expected);
+	nonce_roll(roll, row->expected);
 }
 
-enum incoming_verdict incoming_extent(const struct tpt_view *view, const struct incoming *row,
-                                      uint32_t pd, uint8_t access, uint64_t offset,
-                                      uint64_t *length, struct tpt_grant *grant)
+enum incoming_verdict incoming_extent(const struct tpt_view *view,
+                                      const struct hdl_aperture_fixed *row, uint32_t pd,
+                                      uint8_t access, uint64_t offset, uint64_t *length,
+                                      struct tpt_grant *grant)
 {
 	if (row->bits == 0)
 		return INCOMING_EXTENT;

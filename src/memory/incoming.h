@@ -1,24 +1,28 @@
 /* The incoming aperture table (APERTURE figure 11): which packets may touch our memory.
  *
- *   row (22 bits of a packet's index)
+ *   row (22 bits of a packet's index), struct hdl_aperture_fixed: the application can only read it
  *     valid, type, size, checks     set when the aperture is opened
- *     nonce, sequence number        new for each connection; the number counts accepted packets
+ *     sequence number               new for each connection; it counts accepted packets
  *     source address and mask       network address of the only hosts that may use it
  *     source link address
  *     key ------------------------> entry of the protection table (tpt.h, TPT_APERTURE): base and
- *                                   extent, narrowed or not; or
- *     owner                         whose port has the event queue
+ *                                   extent, narrowed or not
+ *   beside it, struct hdl_aperture_user: the application may write it
+ *     nonce                         new for each connection
+ *   of the connection
+ *     roll                          what numbers have added to the nonce (nonce.h)
  *
- * Own addresses are those of the adapter, not of a row. incoming_judge() makes the checks of
- * APERTURE column 18, each of which a row may leave out. First comes who sends: a packet with a
- * wrong nonce or source gets no answer, so its number must not matter. */
+ * Both structures, and who stores what, are in heddle/control.h. Own addresses are those of the
+ * adapter, not of a row. incoming_judge() makes the checks of APERTURE column 18, each of which a
+ * row may leave out. First comes who sends: a packet with a wrong nonce or source gets no answer,
+ * so its number must not matter. */
 #ifndef MEMORY_INCOMING_H
 #define MEMORY_INCOMING_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include <heddle/aperture.h>
+#include <heddle/control.h>
 
 #include "memory/nonce.h"
 #include "memory/tpt.h"
@@ -41,20 +45,6 @@ enum incoming_verdict {
 	INCOMING_VERDICT_COUNT
 };
 
-struct incoming {
-	bool used;      /* somebody has the row */
-	bool connected; /* HDL_CHECK_VALID */
-	uint8_t type;   /* enum hdl_aperture_type */
-	uint8_t bits;   /* of the size; 0: no memory */
-	uint8_t checks; /* enum hdl_aperture_check_bit */
-	uint8_t link[INCOMING_LINK_BYTES];
-	uint32_t expected; /* the next number */
-	struct hdl_key key;
-	struct nonce nonce;
-	uint8_t source[16], mask[16];
-	void *owner;
-};
-
 /* What the carrier knows about the sender of a packet. */
 struct incoming_source {
 	uint8_t host[16];
@@ -72,18 +62,33 @@ struct incoming_request {
 	struct incoming_source source;
 };
 
-/* Everything but the extent. @row may be NULL. Pure. */
-enum incoming_verdict incoming_judge(const struct incoming *row,
+/* The nonce that the application may store at any time: one load gives all of it. */
+static inline uint64_t incoming_nonce(const struct hdl_aperture_user *user)
+{
+	return __atomic_load_n(&user->nonce, __ATOMIC_RELAXED);
+}
+/* Show the application the numbers that are in use from now on. */
+static inline void incoming_show(struct hdl_aperture_user *user, uint64_t nonce, uint32_t sequence)
+{
+	__atomic_store_n(&user->sequence, sequence, __ATOMIC_RELAXED);
+	__atomic_store_n(&user->nonce, nonce, __ATOMIC_RELAXED);
+}
+
+/* Everything but the extent. @row may be NULL. Pure, except that @user may change meanwhile: its
+ * nonce is loaded once. */
+enum incoming_verdict incoming_judge(const struct hdl_aperture_fixed *row,
+                                     const struct hdl_aperture_user *user, const struct nonce *roll,
                                      const struct incoming_request *req);
 /* A packet with a number was accepted. */
-void incoming_accept(struct incoming *row);
+void incoming_accept(struct hdl_aperture_fixed *row, struct nonce *roll);
 
 /* May the packet access @length bytes at @offset? On INCOMING_OK *grant says where, and *length how
  * many of them: with HDL_CHECK_EXTENT all, else up to the end of the aperture, at which offsets
  * wrap. The caller is inside a guard of the table's owner, or the owner. */
-enum incoming_verdict incoming_extent(const struct tpt_view *view, const struct incoming *row,
-                                      uint32_t pd, uint8_t access, uint64_t offset,
-                                      uint64_t *length, struct tpt_grant *grant);
+enum incoming_verdict incoming_extent(const struct tpt_view *view,
+                                      const struct hdl_aperture_fixed *row, uint32_t pd,
+                                      uint8_t access, uint64_t offset, uint64_t *length,
+                                      struct tpt_grant *grant);
 
 /* Does @host match @source under @mask? */
 bool incoming_matches(const uint8_t host[16], const uint8_t source[16], const uint8_t mask[16]);

@@ -26,7 +26,8 @@ static struct {
 	struct ap_node node;
 	struct ap_port port;
 	struct tpt tpt;
-	struct incoming rows[8];
+	struct hdl_aperture_fixed rows[8];
+	struct hdl_aperture_user users[8];
 	struct ap_conn *conns[8];
 	uint64_t map[1];
 	struct fuzz_end ends[ENDS];
@@ -113,7 +114,7 @@ static void fuzz_begin(void *blocks[3])
 		memset(blocks[i], 0, (sizes[i] + 127) / 64 * 64);
 	}
 	tpt_init(&w.tpt, &config, blocks[0], blocks[1], blocks[2], 1);
-	ap_node_init(&w.node, w.rows, w.conns, w.map, 8, 0);
+	ap_node_init(&w.node, w.rows, w.users, w.conns, w.map, 8, 0);
 	w.node.tpt = &w.tpt;
 	w.node.pd = 1;
 	w.node.own = &fuzz_own;
@@ -166,16 +167,17 @@ static void fuzz_record(const uint8_t *in)
 	                         .checks = in[3] & 0x3f,
 	                         .port = 7,
 	                         .length = in[7] % 40 >= 10 && in[7] % 40 <= 30 ? 1024 : 0};
-	uint32_t number = w.ends[end].conn.in->expected + (uint32_t)(in[3] % 5) - 1;
+	const struct ap_conn *conn = &w.ends[end].conn;
+	uint32_t number = conn->in->expected + (uint32_t)(in[3] % 5) - 1;
 	struct ci_packet packet = {.kind = 1 + in[0] % (CI_KIND_COUNT - 1),
 	                           .flags = in[1] / 16 & (CI_SEQUENCED | CI_ASK),
 	                           .index = ci_index(1, w.ends[end].conn.row),
-	                           .nonce = nonce_at(&w.ends[end].conn.in->nonce, number),
+	                           .nonce = conn->user->nonce + nonce_at(&conn->roll, number),
 	                           .offset = (uint32_t)in[4] * 5,
 	                           .bytes = 1 + in[5],
 	                           .data = body};
 	if (packet.kind >= CI_CONNECT)
-		packet.nonce = w.ends[end].conn.in->nonce.first;
+		packet.nonce = conn->user->nonce;
 	if (!right)
 		packet.nonce ^= 1u << in[3] % 32;
 	packet.sequence = (packet.flags & CI_SEQUENCED) != 0 ? number : 0;

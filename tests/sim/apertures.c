@@ -425,7 +425,8 @@ static void apertures_make_host(struct apertures_world *world, uint32_t number, 
 	host->number = number;
 	host->wakes_ns = UINT64_MAX;
 	tpt_init(&host->tpt, &config, blocks[0], blocks[1], blocks[2], prng_next(&world->prng));
-	ap_node_init(&host->node, host->rows, host->conns, host->map, APERTURES_ROWS, 0);
+	ap_node_init(&host->node, host->rows, host->users, host->conns, host->map, APERTURES_ROWS,
+	             0);
 	host->node.tpt = &host->tpt;
 	host->node.pd = 1;
 	host->node.own = &apertures_own;

@@ -62,7 +62,8 @@ struct apertures_host {
 	struct ap_node node;
 	struct ap_port port;
 	struct tpt tpt;
-	struct incoming rows[APERTURES_ROWS];
+	struct hdl_aperture_fixed rows[APERTURES_ROWS];
+	struct hdl_aperture_user users[APERTURES_ROWS];
 	struct ap_conn *conns[APERTURES_ROWS];
 	uint64_t map[BITMAP_WORDS(APERTURES_ROWS)];
 	struct apertures_end ends[APERTURES_ENDS];

@@ -6,6 +6,7 @@
  *   find.c    which process has a port, and how it is reached
  *   port.c    hdl_port_*()
  *   calls.c   hdl_aperture_open(), _connect(), _accept(), _close() and their kin
+ *   control.c hdl_aperture_control(), its pages, and destinations: hdl_aperture_point(), stores
  *   data.c    hdl_aperture_store(), _event(), _read(), _flush(), _check()
  *   map.c     hdl_aperture_map() and what trackers need
  *   same.c    the same pages, between processes of one machine
@@ -105,8 +106,18 @@ struct hdl_aperture {
 	int ip_sock;
 	struct udp_address ip_peer;
 	uint16_t ip_port;
-	struct hdl_gid ip_source, ip_mask;
 	struct hdl_aperture *ip_next;
+};
+
+/* The memory of the tables. */
+enum aperture_block {
+	APERTURE_ROWS,
+	APERTURE_USERS,
+	APERTURE_VIEW, /* the rows again; NULL: they are not protected */
+	APERTURE_CONNS,
+	APERTURE_MAP,
+	APERTURE_OUT,
+	APERTURE_BLOCKS
 };
 
 /* Where a port of another process is. */
@@ -124,10 +135,12 @@ struct apertures {
 	struct ap_node node;
 	struct outgoing_table out;
 	struct hdl_aperture *mapped, *ips;
-	bool out_tried;     /* @out is there, unless blocks[3] is NULL: there was no room for it */
+	bool out_tried;     /* @out is there, unless its block is NULL: there was no room */
 	uint32_t elsewhere; /* mapped ranges that are not at the addresses of @out */
-	void *blocks[4];
-	size_t block_bytes[4];
+	void *blocks[APERTURE_BLOCKS];
+	size_t block_bytes[APERTURE_BLOCKS];
+	/* The rows of @node as the application sees them: it cannot write here. */
+	const struct hdl_aperture_fixed *view;
 	uint32_t port_count, count;
 	uint32_t next_token;
 	uint8_t stage[CI_MAX_FRAME];
@@ -172,7 +185,7 @@ struct apertures {
 
 /* --- node.c --- */
 /* Memory that is zero and costs nothing until it is used; NULL: none. */
-void *aperture_block(struct apertures *apertures, unsigned which, size_t bytes);
+void *aperture_block(struct apertures *apertures, enum aperture_block which, size_t bytes);
 /* The node, which begins if need be; NULL: no memory. Called without a lock. */
 struct apertures *apertures_begin(struct hdl_adapter *adapter);
 void apertures_end(struct hdl_adapter *adapter);
@@ -279,6 +292,29 @@ int apertures_ip_send(struct hdl_aperture *aperture, const void *data, size_t le
 void apertures_ip_close(struct hdl_aperture *aperture);
 /* Datagrams for IP apertures. Returns how many. */
 unsigned apertures_ip_receive(struct apertures *apertures);
+
+/* --- control.c --- */
+/* Make the control blocks of @count apertures. False: no memory. */
+bool apertures_make_control(struct apertures *apertures, uint32_t count);
+/* If the application has stored another destination, the outgoing side leads there from now on. The
+ * former peer is told in the next run. */
+void aperture_redirect(struct hdl_aperture *aperture);
+static inline bool aperture_is_redirected(const struct hdl_aperture *aperture)
+{
+	return __builtin_expect(ap_is_redirected(&aperture->conn), 0);
+}
+/* The same in a call, before it decides anything: with the run. */
+static inline void aperture_follow(struct hdl_aperture *aperture)
+{
+	if (!aperture_is_redirected(aperture))
+		return;
+	aperture_redirect(aperture);
+	apertures_run(aperture->conn.node->context);
+}
+/* Redirect connections that have something to send, then send it. */
+void apertures_send(struct apertures *apertures);
+/* The address of the node in frames; NULL: there is none. */
+const struct udp_address *aperture_frames(const struct hdl_adapter *adapter);
 
 /* --- data.c --- */
 /* Queue @length bytes for @offset. 0; -HDL_EAGAIN no room. */

@@ -17,21 +17,6 @@ static uint8_t bits_for(uint64_t length)
 	return length == 0 ? 0 : bits;
 }
 
-/* Our address on an Ethernet interface; NULL: there is none. */
-static const struct udp_address *aperture_frames(const struct hdl_adapter *adapter)
-{
-	for (uint32_t i = 0; i < adapter->net.address_count; i++)
-		if (adapter->net.addresses[i].frames)
-			return &adapter->net.addresses[i];
-	return NULL;
-}
-
-static bool link_is_clear(const uint8_t link[6])
-{
-	static const uint8_t clear[6];
-	return memcmp(link, clear, sizeof(clear)) == 0;
-}
-
 static int aperture_judge_attr(const struct hdl_adapter *adapter,
                                const struct hdl_aperture_attr *attr, uint32_t checks)
 {
@@ -127,6 +112,10 @@ static void aperture_fill_entry(struct hdl_aperture *aperture, const struct hdl_
 	conn->in->bits = bits_for(attr->length);
 	conn->in->checks = (uint8_t)checks;
 	conn->in->key = aperture->key;
+	conn->in->access = (uint8_t)aperture->access;
+	conn->in->base = (uint64_t)(uintptr_t)aperture->memory;
+	conn->in->length = conn->in->granted = aperture->length;
+	conn->in->host = aperture->adapter->engine.gid;
 	conn->own = (struct ci_offer){.bits = bits_for(attr->length),
 	                              .type = (uint8_t)attr->type,
 	                              .checks = (uint8_t)checks,
@@ -136,15 +125,41 @@ static void aperture_fill_entry(struct hdl_aperture *aperture, const struct hdl_
 		conn->own.nonce_step =
 		        attr->nonce_step != 0 ? (uint16_t)attr->nonce_step : (uint16_t)1;
 	conn->own_source = !gid_is_clear(&attr->source_mask);
-	memcpy(conn->in->source, attr->source.raw, 16);
-	memcpy(conn->in->mask, attr->source_mask.raw, 16);
-	conn->own_link = !link_is_clear(attr->link);
+	conn->in->source = attr->source;
+	conn->in->mask = attr->source_mask;
+	conn->own_link = !mac_is_clear(attr->link);
 	memcpy(conn->in->link, attr->link, sizeof(conn->in->link));
 	aperture->port = attr->port;
 	if (attr->port != NULL) {
 		conn->port = &attr->port->port;
 		attr->port->users++;
 	}
+}
+
+/* What the application stored since the last set-up, which showed @before; else a random number. */
+static uint64_t aperture_draw(struct prng_pool *secrets, uint64_t stored, uint64_t before)
+{
+	if (stored != 0 && stored != before)
+		return stored;
+	uint64_t drawn = prng_pool_next(secrets);
+	return drawn != 0 ? drawn : 1; /* with nonce 0 no packet gets in */
+}
+
+/* New numbers for the next connection. */
+static void aperture_arm(struct hdl_aperture *aperture, const struct aperture_numbers *numbers)
+{
+	struct prng_pool *secrets = &aperture->adapter->apertures->secrets;
+	struct ap_conn *conn = &aperture->conn;
+	aperture_follow(aperture);       /* the set-up comes behind what was stored */
+	(void)aperture_revoke(aperture); /* a former peer has nothing to do with the next one */
+	if (numbers->given)
+		ap_arm(conn, numbers->nonce, numbers->sequence);
+	else
+		ap_arm(conn, aperture_draw(secrets, incoming_nonce(conn->user), conn->own.nonce),
+		       (uint32_t)aperture_draw(
+		               secrets, __atomic_load_n(&conn->user->sequence, __ATOMIC_RELAXED),
+		               conn->own.sequence));
+	aperture_publish(aperture);
 }
 
 int hdl_aperture_open(struct hdl_adapter *adapter, const struct hdl_aperture_attr *attr,
@@ -175,9 +190,7 @@ int hdl_aperture_open(struct hdl_adapter *adapter, const struct hdl_aperture_att
 	              ap_open(&apertures->node, &aperture->conn);
 	if (opened) {
 		aperture_fill_entry(aperture, attr, checks);
-		ap_arm(&aperture->conn, prng_pool_next(&apertures->secrets),
-		       (uint32_t)prng_pool_next(&apertures->secrets));
-		aperture_publish(aperture);
+		aperture_arm(aperture, &(struct aperture_numbers){.given = false});
 		apertures->count++;
 	}
 	adapter_unlock(adapter);
@@ -197,6 +210,7 @@ int hdl_aperture_free(struct hdl_aperture *aperture)
 	struct hdl_adapter *adapter = aperture->adapter;
 	uint32_t row = aperture->conn.row;
 	adapter_lock(adapter);
+	aperture_follow(aperture);
 	(void)aperture_collect(aperture);
 	apertures_ip_close(aperture);
 	ap_close(&aperture->conn, true);
@@ -230,18 +244,6 @@ void *hdl_aperture_context(const struct hdl_aperture *aperture)
 }
 
 /* --- connections --- */
-
-/* New numbers for the next connection. */
-static void aperture_arm(struct hdl_aperture *aperture, const struct aperture_numbers *numbers)
-{
-	struct prng_pool *secrets = &aperture->adapter->apertures->secrets;
-	(void)aperture_revoke(aperture); /* a former peer has nothing to do with the next one */
-	if (numbers->given)
-		ap_arm(&aperture->conn, numbers->nonce, numbers->sequence);
-	else
-		ap_arm(&aperture->conn, prng_pool_next(secrets), (uint32_t)prng_pool_next(secrets));
-	aperture_publish(aperture);
-}
 
 static bool aperture_is_settled(void *object)
 {
@@ -383,6 +385,7 @@ int hdl_aperture_close(struct hdl_aperture *aperture, int timeout_ms)
 		result = hdl_aperture_flush(aperture, HDL_FLUSH_SENT, timeout_ms);
 	adapter_lock(adapter);
 	adapter->apertures->node.now_ns = clock_read(&adapter->clock);
+	aperture_follow(aperture);
 	ap_close(&aperture->conn, false);
 	apertures_run(adapter->apertures);
 	adapter_quiesce(adapter);
@@ -445,114 +448,4 @@ const char *hdl_aperture_reason_str(uint32_t reason)
 	        [HDL_REASON_DAMAGED] = "a packet was damaged on its way",
 	};
 	return reason < HDL_REASON_COUNT ? texts[reason] : "unknown";
-}
-
-/* --- pointing and narrowing --- */
-
-int hdl_aperture_own(const struct hdl_aperture *aperture, struct hdl_aperture_target *target)
-{
-	if (!is_aperture(aperture) || target == NULL || aperture->length == 0)
-		return -HDL_EINVAL;
-	struct hdl_adapter *adapter = aperture->adapter;
-	const struct ap_conn *conn = &aperture->conn;
-	if (adapter->apertures->trust < HDL_TRUST_USER)
-		return -HDL_EACCES;
-	adapter_lock(adapter);
-	*target = (struct hdl_aperture_target){.host = adapter->engine.gid,
-	                                       .lid = adapter->lid,
-	                                       .index = conn->own.index,
-	                                       .nonce = conn->in->nonce.first,
-	                                       .sequence = conn->in->expected,
-	                                       .bits = conn->own.bits,
-	                                       .checks = conn->own.checks,
-	                                       .nonce_step = conn->own.nonce_step,
-	                                       .nonce_every = conn->own.nonce_every,
-	                                       .first = conn->own.first,
-	                                       .length = conn->own.length};
-	const struct udp_address *frames = aperture_frames(adapter);
-	if (frames != NULL)
-		(void)mac_from_gid(frames->gid, target->link);
-	adapter_unlock(adapter);
-	return 0;
-}
-
-/* A path to the process that has the slot of @index at @host. */
-static bool aperture_path_to(struct apertures *apertures, const struct hdl_gid *host,
-                             uint32_t index, struct ap_path *path)
-{
-	struct hdl_adapter *adapter = apertures->adapter;
-	uint32_t qpn = adapter->agent.on_node ? ci_slot(index) << adapter->objects.qp_bits : 0;
-	uint32_t link = adapter_find_link(adapter, host, qpn);
-	if (link != LINK_NONE && adapter->peers.links[link].up) {
-		*path = apertures_lane_path(adapter, link);
-		return true;
-	}
-	return apertures_udp_path(apertures, host, path);
-}
-
-int hdl_aperture_point(struct hdl_aperture *aperture, const struct hdl_aperture_target *target)
-{
-	if (!is_aperture(aperture) || target == NULL)
-		return -HDL_EINVAL;
-	struct hdl_adapter *adapter = aperture->adapter;
-	struct apertures *apertures = adapter->apertures;
-	if (apertures->trust < HDL_TRUST_USER)
-		return -HDL_EACCES;
-	int result = 0;
-	struct hdl_gid host = target->host;
-	if (!link_is_clear(target->link) && aperture_frames(adapter) != NULL)
-		mac_to_gid(target->link, host.raw);
-	adapter_lock(adapter);
-	struct ap_path path;
-	(void)aperture_collect(aperture);
-	if (aperture->is_ip) {
-		memcpy(aperture->ip_peer.gid, target->host.raw, 16);
-		aperture->ip_port = (uint16_t)target->index;
-	} else if (aperture->entry != NULL && target->bits != aperture->entry->bits) {
-		result = -HDL_EINVAL;
-	} else if (!aperture_path_to(apertures, &host, target->index, &path)) {
-		result = -HDL_EHOSTUNREACH;
-	} else if (path.managed) {
-		result = -HDL_EACCES; /* it has connections that its agent holds, and no others */
-	} else {
-		const struct ci_offer offer = {.index = target->index,
-		                               .nonce = target->nonce,
-		                               .sequence = target->sequence,
-		                               .bits = target->bits,
-		                               .checks = target->checks,
-		                               .nonce_every = target->nonce_every,
-		                               .nonce_step = target->nonce_step,
-		                               .first = (uint32_t)target->first,
-		                               .length = (uint32_t)target->length};
-		apertures_run(apertures); /* what was stored goes to the former peer */
-		ap_point(&aperture->conn, &offer, &path);
-		aperture_map_opened(aperture);
-	}
-	apertures_run(apertures);
-	adapter_unlock(adapter);
-	return result;
-}
-
-int hdl_aperture_narrow(struct hdl_aperture *aperture, uint64_t offset, uint64_t length)
-{
-	if (!is_aperture(aperture) || offset > aperture->length ||
-	    length > aperture->length - offset || length == 0)
-		return -HDL_EINVAL;
-	struct hdl_adapter *adapter = aperture->adapter;
-	const struct tpt_region region = {.type = TPT_APERTURE,
-	                                  .access = aperture->access,
-	                                  .iova = offset,
-	                                  .host = (uint64_t)(uintptr_t)aperture->memory + offset,
-	                                  .length = length};
-	adapter_lock(adapter);
-	/* Peers that map the pages would not notice. */
-	int result = aperture->published ? -HDL_ENOTSUP
-	                                 : tpt_replace_run(&adapter->tpt, aperture->key, &region);
-	if (result == 0) {
-		aperture->conn.own.first = (uint32_t)offset;
-		aperture->conn.own.length = (uint32_t)length;
-		adapter_quiesce(adapter);
-	}
-	adapter_unlock(adapter);
-	return result;
 }

@@ -34,6 +34,7 @@ static bool put_done(void *object)
 	struct put_wait *put = object;
 	struct hdl_aperture *aperture = put->aperture;
 	struct apertures *apertures = aperture->adapter->apertures;
+	aperture_follow(aperture);
 	if (!aperture_can_send(aperture)) {
 		put->result = -HDL_EPERM;
 		return true;
@@ -70,6 +71,7 @@ int hdl_aperture_store(struct hdl_aperture *aperture, uint64_t offset, const voi
 		return apertures_ip_send(aperture, data, length);
 	struct hdl_adapter *adapter = aperture->adapter;
 	adapter_lock(adapter);
+	aperture_follow(aperture);
 	bool open = aperture_can_send(aperture);
 	bool fits = aperture_grants(aperture, offset, length);
 	adapter_unlock(adapter);
@@ -123,6 +125,7 @@ static int read_part(struct hdl_aperture *aperture, uint64_t offset, uint8_t *to
 		adapter_lock(adapter);
 		struct ci_read read = {.token = ++adapter->apertures->next_token, .bytes = bytes};
 		ci_set_read(&read, body);
+		aperture_follow(aperture);
 		(void)aperture_collect(aperture);
 		aperture->read_token = read.token;
 		aperture->read_offset = offset;
@@ -216,6 +219,7 @@ int hdl_aperture_flush(struct hdl_aperture *aperture, uint32_t level, int timeou
 		return 0;
 	struct hdl_adapter *adapter = aperture->adapter;
 	adapter_lock(adapter);
+	aperture_follow(aperture);
 	bool numbered = aperture->conn.out->sequenced;
 	bool pointed = aperture->conn.pointed;
 	adapter_unlock(adapter);
@@ -233,6 +237,7 @@ int hdl_aperture_check(struct hdl_aperture *aperture)
 	struct hdl_adapter *adapter = aperture->adapter;
 	adapter_poll(adapter); /* an acknowledgement may wait */
 	adapter_lock(adapter);
+	aperture_follow(aperture);
 	const struct ap_conn *conn = &aperture->conn;
 	int result = 0;
 	if (conn->errors != aperture->errors_seen)

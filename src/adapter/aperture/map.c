@@ -54,7 +54,7 @@ static bool apertures_make_out(struct apertures *apertures)
 	struct outgoing_config config = {.part_bits = APERTURE_PART_BITS};
 	unsigned group = 0;
 	if (apertures->out_tried)
-		return apertures->blocks[3] != NULL;
+		return apertures->blocks[APERTURE_OUT] != NULL;
 	apertures->out_tried = true;
 	for (uint8_t bits = HDL_APERTURE_MIN_BITS; bits <= HDL_APERTURE_MAX_BITS; bits++) {
 		uint64_t most = 1ull << (config.part_bits - bits);
@@ -65,7 +65,7 @@ static bool apertures_make_out(struct apertures *apertures)
 	}
 	config.origin = APERTURE_ORIGIN_LEAST +
 	                (prng_below(&apertures->adapter->prng, APERTURE_ORIGINS) << 30);
-	void *store = aperture_block(apertures, 3, outgoing_bytes(&config));
+	void *store = aperture_block(apertures, APERTURE_OUT, outgoing_bytes(&config));
 	if (store != NULL)
 		outgoing_init(&apertures->out, &config, store);
 	return store != NULL;
@@ -134,6 +134,7 @@ static int map_begin(struct hdl_aperture *aperture, uint8_t bits)
 	uint64_t pages = map_pages(bits);
 	int result = 0;
 	adapter_lock(adapter);
+	aperture_follow(aperture);
 	aperture_take_entry(aperture, bits);
 	void *same = aperture_map_same(aperture, pages);
 	void *room = aperture_room(aperture);
@@ -191,7 +192,7 @@ struct hdl_aperture *hdl_aperture_find(struct hdl_adapter *adapter, const void *
 	adapter_lock(adapter);
 	struct apertures *apertures = adapter->apertures;
 	const struct outgoing *entry =
-	        apertures->blocks[3] != NULL
+	        apertures->blocks[APERTURE_OUT] != NULL
 	                ? outgoing_find(&apertures->out, (uint64_t)(uintptr_t)address, &at)
 	                : NULL;
 	if (entry != NULL && entry->owner != NULL)
@@ -250,9 +251,10 @@ uint64_t apertures_collect_due(struct apertures *apertures, uint64_t now_ns)
 	for (struct hdl_aperture *at = apertures->mapped; at != NULL; at = at->mapped_next) {
 		if (now_ns >= at->collect_ns) {
 			at->collect_ns = now_ns + COLLECT_NS;
+			aperture_redirect(at);
 			aperture_age(at, now_ns);
 			if (aperture_collect(at) == 0 && at->conn.is_active)
-				(void)ap_run(&apertures->node);
+				apertures_send(apertures);
 		}
 		next = at->collect_ns < next ? at->collect_ns : next;
 	}

@@ -246,9 +246,9 @@ static const struct ap_sink aperture_sink = {.reserve = aperture_reserve,
 void apertures_run(struct apertures *apertures)
 {
 	apertures->node.now_ns = clock_read(&apertures->adapter->clock);
-	(void)ap_run(&apertures->node);
+	apertures_send(apertures);
 	if (apertures_udp_unsent(apertures))
-		(void)ap_run(&apertures->node); /* connections that ended tell their peers */
+		apertures_send(apertures); /* connections that ended tell their peers */
 	uint64_t next = ap_next_tick(&apertures->node);
 	uint64_t collect = apertures_collect_due(apertures, apertures->node.now_ns);
 	apertures->port.due_ns = next < collect ? next : collect;
@@ -385,7 +385,7 @@ int apertures_wait(struct hdl_adapter *adapter, bool (*done)(void *object), void
 
 /* --- begin and end --- */
 
-void *aperture_block(struct apertures *apertures, unsigned which, size_t bytes)
+void *aperture_block(struct apertures *apertures, enum aperture_block which, size_t bytes)
 {
 	void *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
 	                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -403,7 +403,7 @@ void *aperture_block(struct apertures *apertures, unsigned which, size_t bytes)
 
 static void aperture_free_node(struct apertures *apertures)
 {
-	for (unsigned i = 0; i < 4; i++)
+	for (unsigned i = 0; i < APERTURE_BLOCKS; i++)
 		if (apertures->blocks[i] != NULL)
 			munmap(apertures->blocks[i], apertures->block_bytes[i]);
 	pthread_mutex_destroy(&apertures->find_lock);
@@ -421,15 +421,17 @@ static struct apertures *aperture_make_node(struct hdl_adapter *adapter)
 	apertures->forward.sock = -1;
 	pthread_mutex_init(&apertures->find_lock, NULL);
 	uint32_t rows = HDL_MAX_APERTURES + 1;
-	struct incoming *in = aperture_block(apertures, 0, rows * sizeof(*in));
-	struct ap_conn **conns = aperture_block(apertures, 1, rows * sizeof(struct ap_conn *));
-	uint64_t *map = aperture_block(apertures, 2, BITMAP_WORDS(rows) * sizeof(*map));
-	if (in == NULL || conns == NULL || map == NULL) {
+	bool controlled = apertures_make_control(apertures, rows);
+	struct ap_conn **conns =
+	        aperture_block(apertures, APERTURE_CONNS, rows * sizeof(struct ap_conn *));
+	uint64_t *map = aperture_block(apertures, APERTURE_MAP, BITMAP_WORDS(rows) * sizeof(*map));
+	if (!controlled || conns == NULL || map == NULL) {
 		aperture_free_node(apertures);
 		return NULL;
 	}
 	struct ap_node *node = &apertures->node;
-	ap_node_init(node, in, conns, map, rows, clock_read(&adapter->clock));
+	ap_node_init(node, apertures->blocks[APERTURE_ROWS], apertures->blocks[APERTURE_USERS],
+	             conns, map, rows, clock_read(&adapter->clock));
 	node->tpt = &adapter->tpt;
 	node->own = &adapter->engine.own;
 	node->slot = adapter->slot;

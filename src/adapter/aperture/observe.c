@@ -45,21 +45,21 @@ static bool sight_read(const struct sight *sight, void *to, size_t bytes, const 
 
 /* --- rows --- */
 
-static void sight_incoming(const struct hdl_aperture *from, const struct incoming *in,
+static void sight_incoming(const struct hdl_aperture *from, const struct hdl_aperture_fixed *in,
                            struct hdl_aperture_info *info)
 {
 	info->index = from->conn.own.index;
-	info->type = from->is_ip ? (uint32_t)HDL_APERTURE_IP : in->type;
+	info->type = in->type;
 	info->bits = in->bits;
 	info->connected = in->connected;
 	info->access = from->access;
 	info->checks = from->is_ip ? (uint32_t)HDL_CHECK_SOURCE : in->checks;
 	info->expected = in->expected;
-	info->nonce_every = in->nonce.every;
+	info->nonce_every = from->conn.roll.every;
 	info->first = from->conn.own.first;
 	info->length = from->conn.own.length;
-	memcpy(info->source.raw, from->is_ip ? from->ip_source.raw : in->source, 16);
-	memcpy(info->mask.raw, from->is_ip ? from->ip_mask.raw : in->mask, 16);
+	info->source = in->source;
+	info->mask = in->mask;
 }
 
 static void sight_outgoing(const struct hdl_aperture *from, const struct outgoing *out,
@@ -108,14 +108,14 @@ static bool sight_row(const struct sight *sight, uint32_t row, struct hdl_apertu
 {
 	const struct ap_node *node = &sight->copy->node;
 	struct ap_conn *conn = NULL;
-	struct incoming in;
+	struct hdl_aperture_fixed in;
 	struct hdl_aperture from;
 	struct outgoing out;
 	if (!sight_read(sight, &in, sizeof(in), &node->rows[row]) ||
 	    !sight_read(sight, &conn, sizeof(conn), &node->conns[row]) || conn == NULL)
 		return false;
 	uint64_t at = (uint64_t)(uintptr_t)conn - offsetof(struct hdl_aperture, conn);
-	if (!observe_read(sight->pid, sight->header, &from, sizeof(from), at) || !in.used ||
+	if (!observe_read(sight->pid, sight->header, &from, sizeof(from), at) || in.index == 0 ||
 	    from.conn.row != row || (uint64_t)(uintptr_t)from.conn.owner != at)
 		return false; /* it has gone */
 	out = from.conn.plain;

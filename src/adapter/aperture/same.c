@@ -46,7 +46,7 @@ static uint32_t same_name(const struct hdl_aperture *aperture)
 {
 	const struct ap_conn *conn = &aperture->conn;
 	if (same_is_open(aperture))
-		return segment_open_aperture(conn->own.index, conn->own.nonce);
+		return segment_open_aperture(conn->own.index, incoming_nonce(conn->user));
 	bool connects = conn->state == HDL_APERTURE_OPEN || conn->state == HDL_APERTURE_CONNECTING;
 	if (!connects || !same_lane(aperture) || conn->in->checks != HDL_CHECK_DEFAULT)
 		return 0;

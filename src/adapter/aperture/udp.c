@@ -347,9 +347,10 @@ int hdl_aperture_open_ip(struct hdl_adapter *adapter, const struct hdl_aperture_
 	aperture->ip_port = port;
 	memcpy(aperture->ip_peer.gid, peer->raw, 16);
 	aperture->ip_peer.scope = from->scope;
+	aperture->conn.in->type = HDL_APERTURE_IP;
 	if (attr != NULL) {
-		aperture->ip_source = attr->source;
-		aperture->ip_mask = attr->source_mask;
+		aperture->conn.in->source = attr->source;
+		aperture->conn.in->mask = attr->source_mask;
 	}
 	aperture->ip_next = adapter->apertures->ips;
 	adapter->apertures->ips = aperture;
@@ -362,6 +363,7 @@ int apertures_ip_send(struct hdl_aperture *aperture, const void *data, size_t le
 {
 	union udp_name name;
 	adapter_lock(aperture->adapter);
+	aperture_follow(aperture);
 	socklen_t bytes = udp_name_of(&aperture->ip_peer, aperture->ip_port, &name);
 	ssize_t sent = sendto(aperture->ip_sock, data, length, MSG_DONTWAIT | MSG_NOSIGNAL,
 	                      &name.any, bytes);
@@ -397,7 +399,8 @@ static void ip_deliver(struct apertures *apertures, const struct hdl_aperture *a
 	                               .value = bytes,
 	                               .source_port = from_port};
 	memcpy(event.source.raw, from->gid, 16);
-	if (!incoming_matches(from->gid, aperture->ip_source.raw, aperture->ip_mask.raw)) {
+	const struct hdl_aperture_fixed *row = aperture->conn.in;
+	if (!incoming_matches(from->gid, row->source.raw, row->mask.raw)) {
 		ap_count(&apertures->node, HDL_APERTURE_COUNTER_BAD_SOURCE, 1);
 		return;
 	}

@@ -186,9 +186,11 @@ struct ap_conn {
 	bool own_source; /* the owner chose source and mask of conn->in; else: the peer's */
 	bool own_link;   /* the same for its link address */
 	uint32_t row;    /* in node->rows */
-	struct incoming *in;
-	struct outgoing *out, plain; /* plain: one without a base */
-	struct ci_offer own;         /* as CONNECT and ACCEPT say it */
+	struct hdl_aperture_fixed *in;  /* what the application can only read ... */
+	struct hdl_aperture_user *user; /* ... and what it may write: heddle/control.h */
+	struct nonce roll;              /* of the nonce of @user */
+	struct outgoing *out, plain;    /* plain: one without a base */
+	struct ci_offer own;            /* as CONNECT and ACCEPT say it */
 	struct ci_offer peer;
 	struct ap_path path;
 	uint16_t to_port; /* the port that CONNECT names, or ACCEPT gave */
@@ -222,8 +224,9 @@ struct ap_node {
 	struct tpt *tpt;
 	uint32_t pd; /* of the entries of apertures */
 	const struct own_memory *own;
-	struct incoming *rows;
-	struct ap_conn **conns; /* by row */
+	struct hdl_aperture_fixed *rows;
+	struct hdl_aperture_user *users; /* by row, and so are ... */
+	struct ap_conn **conns;
 	struct bitmap row_map;
 	uint32_t row_count, next_row;
 	uint32_t slot; /* of our process */
@@ -258,9 +261,11 @@ struct ap_node {
 	uint8_t held[CI_MAX_FRAME];
 };
 
-/* @rows and @conns have @row_count elements, @map BITMAP_WORDS(@row_count); all are zero. */
-void ap_node_init(struct ap_node *node, struct incoming *rows, struct ap_conn **conns,
-                  uint64_t *map, uint32_t row_count, uint64_t now_ns);
+/* @rows, @users and @conns have @row_count elements, @map BITMAP_WORDS(@row_count); all are zero.
+ * The application may write @users at any time. */
+void ap_node_init(struct ap_node *node, struct hdl_aperture_fixed *rows,
+                  struct hdl_aperture_user *users, struct ap_conn **conns, uint64_t *map,
+                  uint32_t row_count, uint64_t now_ns);
 static inline void ap_count(struct ap_node *node, enum hdl_aperture_counter counter, uint64_t by)
 {
 	node->counters[counter] += by;
@@ -270,7 +275,7 @@ static inline void ap_count(struct ap_node *node, enum hdl_aperture_counter coun
 /* Give @conn, which is zero but for owner, kept and bytes, a row. False: there is none. The caller
  * sets type, bits, checks and key of conn->in, and conn->own but for index, nonce and sequence. */
 bool ap_open(struct ap_node *node, struct ap_conn *conn);
-/* New numbers for the next connection; both random. */
+/* New numbers for the next connection; both random, unless the application chose them. */
 void ap_arm(struct ap_conn *conn, uint64_t nonce, uint32_t sequence);
 void ap_free(struct ap_conn *conn);
 void ap_connect(struct ap_conn *conn, const struct ap_path *path, uint16_t port);
@@ -279,6 +284,10 @@ void ap_connect(struct ap_conn *conn, const struct ap_path *path, uint16_t port)
 void ap_close(struct ap_conn *conn, bool abrupt);
 /* Set the state, and tell. */
 void ap_enter(struct ap_conn *conn, uint8_t state, uint8_t reason, uint8_t kind);
+static inline void ap_set_state(struct ap_conn *conn, uint8_t state)
+{
+	conn->state = conn->in->state = state;
+}
 /* An event of @kind for the port of @conn; 0: none. */
 void ap_tell(struct ap_conn *conn, uint8_t kind);
 /* The outgoing side leads nowhere any more. */
@@ -287,6 +296,11 @@ void ap_unpoint(struct ap_conn *conn);
 void ap_begin(struct ap_conn *conn, const struct ci_offer *offer, const struct ap_path *path);
 /* Point the outgoing side at @offer, without a connection; one that exists ends. */
 void ap_point(struct ap_conn *conn, const struct ci_offer *offer, const struct ap_path *path);
+/* Has the application stored another destination, which has not taken effect? */
+static inline bool ap_is_redirected(const struct ap_conn *conn)
+{
+	return __atomic_load_n(&conn->user->generation, __ATOMIC_ACQUIRE) != conn->in->generation;
+}
 /* Use @out, an entry of the outgoing table, from now on; NULL: none. */
 void ap_use(struct ap_conn *conn, struct outgoing *out);
 void ap_hear_control(struct ap_conn *conn, const struct ci_packet *packet,
@@ -309,6 +323,8 @@ void ap_give_up(struct ap_conn *conn, uint8_t element, uint8_t reason);
 void ap_route_down(struct ap_node *node, uint32_t route);
 /* The carrier of @route cannot transmit any more: its connections fail. False: there were none. */
 bool ap_carrier_down(struct ap_node *node, uint32_t route);
+/* An error that does not end @conn: tell the owner and the port. */
+void ap_report(struct ap_conn *conn, uint8_t element, uint8_t reason);
 /* The carrier of @route did not take a frame to @host, and may take it again later. Connections
  * stay as they are; their owners get an event, once until the peer is heard. With @frame, the
  * beginning of the frame, this concerns the connection that sent it, else all to that host. */

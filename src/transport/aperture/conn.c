@@ -5,11 +5,13 @@
 
 #include "transport/aperture/ap.h"
 
-void ap_node_init(struct ap_node *node, struct incoming *rows, struct ap_conn **conns,
-                  uint64_t *map, uint32_t row_count, uint64_t now_ns)
+void ap_node_init(struct ap_node *node, struct hdl_aperture_fixed *rows,
+                  struct hdl_aperture_user *users, struct ap_conn **conns, uint64_t *map,
+                  uint32_t row_count, uint64_t now_ns)
 {
 	assert(row_count <= CI_MAX_ROWS);
-	*node = (struct ap_node){.rows = rows, .conns = conns, .row_count = row_count};
+	*node = (struct ap_node){
+	        .rows = rows, .users = users, .conns = conns, .row_count = row_count};
 	/* Not bitmap_init(): the memory is clear and need not be touched before it is used. */
 	node->row_map = (struct bitmap){.words = map, .bits = row_count};
 	node->active_end = &node->active;
@@ -29,20 +31,23 @@ bool ap_open(struct ap_node *node, struct ap_conn *conn)
 	conn->node = node;
 	conn->row = (uint32_t)row;
 	conn->in = &node->rows[row];
-	*conn->in = (struct incoming){.used = true, .owner = conn};
+	conn->user = &node->users[row];
+	*conn->in = (struct hdl_aperture_fixed){.index = ci_index(node->slot, (uint32_t)row)};
+	*conn->user = (struct hdl_aperture_user){0};
 	conn->out = &conn->plain;
-	conn->state = HDL_APERTURE_CLOSED;
+	ap_set_state(conn, HDL_APERTURE_CLOSED);
 	timer_node_init(&conn->timer);
 	return true;
 }
 
 void ap_arm(struct ap_conn *conn, uint64_t nonce, uint32_t sequence)
 {
-	conn->own.index = ci_index(conn->node->slot, conn->row);
+	conn->own.index = conn->in->index = ci_index(conn->node->slot, conn->row);
 	conn->own.nonce = nonce;
 	conn->own.sequence = sequence;
 	conn->in->expected = sequence;
-	nonce_begin(&conn->in->nonce, nonce, sequence, conn->own.nonce_every, conn->own.nonce_step);
+	nonce_begin(&conn->roll, 0, sequence, conn->own.nonce_every, conn->own.nonce_step);
+	incoming_show(conn->user, nonce, sequence);
 	conn->reason = HDL_REASON_NONE;
 	conn->ack_due = conn->alive_due = false;
 	conn->gap_due = HDL_REASON_NONE;
@@ -86,7 +91,7 @@ void ap_tell(struct ap_conn *conn, uint8_t kind)
 void ap_enter(struct ap_conn *conn, uint8_t state, uint8_t reason, uint8_t kind)
 {
 	uint8_t before = conn->state;
-	conn->state = state;
+	ap_set_state(conn, state);
 	conn->reason = reason;
 	conn->tries = 0;
 	conn->awaiting = false;
@@ -123,7 +128,8 @@ void ap_free(struct ap_conn *conn)
 	ap_close(conn, true);
 	ap_deactivate(conn);
 	timer_stop(&node->wheel, &conn->timer);
-	*conn->in = (struct incoming){.used = false};
+	*conn->in = (struct hdl_aperture_fixed){0};
+	*conn->user = (struct hdl_aperture_user){0};
 	node->conns[conn->row] = NULL;
 	bitmap_clear(&node->row_map, conn->row);
 }
@@ -154,8 +160,8 @@ static void ap_expect(struct ap_conn *conn, const struct ap_path *path)
 		memcpy(conn->in->link, path->link, sizeof(conn->in->link));
 	if (conn->own_source)
 		return;
-	memcpy(conn->in->source, path->host, 16);
-	memset(conn->in->mask, 0xff, 16);
+	memcpy(conn->in->source.raw, path->host, 16);
+	memset(conn->in->mask.raw, 0xff, 16);
 }
 
 void ap_connect(struct ap_conn *conn, const struct ap_path *path, uint16_t port)

@@ -77,8 +77,7 @@ static bool ap_sends(const struct ap_conn *conn, const uint8_t *frame, size_t by
 	             : ap_is_connected(conn->state) || conn->pointed;
 }
 
-/* An error that does not end @conn. */
-static void ap_report(struct ap_conn *conn, uint8_t element, uint8_t reason)
+void ap_report(struct ap_conn *conn, uint8_t element, uint8_t reason)
 {
 	conn->errors++;
 	conn->element = element;

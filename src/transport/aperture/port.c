@@ -48,7 +48,7 @@ void ap_offer(struct ap_port *port, struct ap_conn *conn)
 	*port->offers_end = conn;
 	port->offers_end = &conn->offer_next;
 	port->offer_count++;
-	conn->state = HDL_APERTURE_OFFERED;
+	ap_set_state(conn, HDL_APERTURE_OFFERED);
 }
 
 void ap_withdraw(struct ap_conn *conn)
@@ -65,7 +65,7 @@ void ap_withdraw(struct ap_conn *conn)
 	port->offer_count--;
 	conn->offered_to = NULL;
 	if (conn->state == HDL_APERTURE_OFFERED)
-		conn->state = HDL_APERTURE_CLOSED;
+		ap_set_state(conn, HDL_APERTURE_CLOSED);
 }
 
 /* --- answers --- */
@@ -395,8 +395,8 @@ void ap_ask_status(struct ap_conn *conn, const struct ap_path *path, uint16_t nu
 	                           .index = ci_index(0, number),
 	                           .bytes = ci_set_status(CI_STATUS, &status, body),
 	                           .data = body};
-	memcpy(conn->in->source, path->host, 16);
-	memset(conn->in->mask, 0xff, 16);
+	memcpy(conn->in->source.raw, path->host, 16);
+	memset(conn->in->mask.raw, 0xff, 16);
 	conn->path = *path;
 	(void)ap_send(conn->node, path, &packet);
 	ap_activate(conn);

@@ -201,7 +201,7 @@ static enum ap_taken ap_take_read(struct ap_conn *conn, const struct ci_packet *
 		}
 		if (!ap_put(conn, CI_RESPONSE, (uint64_t)packet->offset + done, body,
 		            CI_TOKEN_BYTES + count)) {
-			conn->next = conn->out->sequence = next;
+			conn->next = conn->out->sequence = conn->in->next = next;
 			conn->head = head;
 			return AP_KEPT_BACK;
 		}
@@ -262,7 +262,7 @@ static enum incoming_verdict ap_judge(const struct ap_conn *conn, const struct c
 		return INCOMING_NO_ENTRY;
 	memcpy(req.source.host, from->host, 16);
 	memcpy(req.source.link, from->link, sizeof(req.source.link));
-	enum incoming_verdict verdict = incoming_judge(conn->in, &req);
+	enum incoming_verdict verdict = incoming_judge(conn->in, conn->user, &conn->roll, &req);
 	if (verdict == INCOMING_NONCE && ap_is_from_agent(conn, packet, from))
 		return INCOMING_OK;
 	/* A program that is not trusted has no destinations but those of its connections, however
@@ -344,7 +344,7 @@ static enum ap_taken ap_take_packet(struct ap_node *node, const struct ci_packet
 		if (taken == AP_TAKEN) {
 			conn->gap_told = false;
 			if ((conn->in->checks & HDL_CHECK_SEQUENCE) != 0)
-				incoming_accept(conn->in);
+				incoming_accept(conn->in, &conn->roll);
 		}
 	} else if (verdict == INCOMING_GAP && !conn->gap_told && !conn->held) {
 		conn->gap_due = HDL_REASON_SEQUENCE;

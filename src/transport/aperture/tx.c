@@ -86,7 +86,7 @@ void ap_restart(struct ap_conn *conn)
 	uint32_t room = conn->path.frame_bytes > CI_EXTRA_BYTES
 	                        ? conn->path.frame_bytes - CI_EXTRA_BYTES
 	                        : 1;
-	conn->una = conn->cursor = conn->sent = conn->next = conn->out->sequence;
+	conn->una = conn->cursor = conn->sent = conn->next = conn->in->next = conn->out->sequence;
 	conn->head = conn->tail = 0;
 	conn->since_ask = 0;
 	conn->tries = 0;
@@ -133,7 +133,7 @@ bool ap_put(struct ap_conn *conn, uint8_t kind, uint64_t offset, const void *dat
 	} while (done < bytes);
 	conn->next = next;
 	conn->head = head;
-	conn->out->sequence = next; /* APERTURE column 18, step 8: written back */
+	conn->out->sequence = conn->in->next = next; /* APERTURE column 18, step 8: written back */
 	ap_activate(conn);
 	return true;
 }

@@ -33,7 +33,7 @@ static void ap1_remap_example(void **state)
 	                            .access = RW_REMOTE,
 	                            .host = 0x83200000,
 	                            .length = 1u << 20};
-	struct incoming in = {.used = true, .bits = 20, .checks = HDL_CHECK_DEFAULT};
+	struct hdl_aperture_fixed in = {.index = 1, .bits = 20, .checks = HDL_CHECK_DEFAULT};
 	assert_int_equal(tpt_insert_run(&memory->tpt, &region, &in.key), 0);
 	void *store;
 	struct outgoing_table *table = open_table(&config, &store);
@@ -146,18 +146,31 @@ static void ap2_two_levels(void **state)
 
 static const uint8_t peer[16] = {[10] = 0xff, [11] = 0xff, 10, 1, 2, 3};
 
-static struct incoming row_of(uint8_t checks)
+/* A row, the page beside it that its application may write, and how its nonce has rolled. */
+struct entry {
+	struct hdl_aperture_fixed row;
+	struct hdl_aperture_user user;
+	struct nonce roll;
+};
+
+static struct entry entry_of(uint8_t checks)
 {
-	struct incoming row = {.used = true,
-	                       .connected = true,
-	                       .bits = 12,
-	                       .checks = checks,
-	                       .link = {2, 0, 0, 0, 0, 1},
-	                       .expected = FIRST};
-	nonce_begin(&row.nonce, NONCE, FIRST, 0, 0);
-	memcpy(row.source, peer, 16);
-	memset(row.mask, 0xff, 15); /* the last byte does not count */
-	return row;
+	struct entry entry = {.row = {.index = 1,
+	                              .connected = true,
+	                              .bits = 12,
+	                              .checks = checks,
+	                              .link = {2, 0, 0, 0, 0, 1},
+	                              .expected = FIRST},
+	                      .user.nonce = NONCE};
+	nonce_begin(&entry.roll, 0, FIRST, 0, 0);
+	memcpy(entry.row.source.raw, peer, 16);
+	memset(entry.row.mask.raw, 0xff, 15); /* the last byte does not count */
+	return entry;
+}
+
+static enum incoming_verdict judged(const struct entry *entry, const struct incoming_request *req)
+{
+	return incoming_judge(&entry->row, &entry->user, &entry->roll, req);
 }
 
 static struct incoming_request good_request(void)
@@ -191,10 +204,10 @@ static void ap5_each_check_on_and_off(void **state)
 	const uint8_t all = HDL_CHECK_DEFAULT | HDL_CHECK_LINK;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		for (unsigned off = 0; off < 2; off++) {
-			struct incoming row = row_of(off ? all & (uint8_t)~rows[i].check : all);
+			struct entry entry = entry_of(off ? all & (uint8_t)~rows[i].check : all);
 			struct incoming_request req = good_request();
-			assert_int_equal(incoming_judge(&row, &req), INCOMING_OK);
-			row.connected = rows[i].what != 'v';
+			assert_int_equal(judged(&entry, &req), INCOMING_OK);
+			entry.row.connected = rows[i].what != 'v';
 			req.sequence += rows[i].what == '+' ? 1 : 0;
 			req.sequence -= rows[i].what == '-' ? 1 : 0;
 			req.sequenced = rows[i].what != 'u';
@@ -202,40 +215,39 @@ static void ap5_each_check_on_and_off(void **state)
 			req.source.link[5] ^= rows[i].what == 'l' ? 1 : 0;
 			req.source.has_link = rows[i].what != 'L';
 			req.source.host[3] ^= rows[i].what == 's' ? 1 : 0;
-			assert_int_equal(incoming_judge(&row, &req),
-			                 off ? INCOMING_OK : rows[i].verdict);
+			assert_int_equal(judged(&entry, &req), off ? INCOMING_OK : rows[i].verdict);
 		}
 	}
-	struct incoming row = row_of(all);
+	struct entry entry = entry_of(all);
 	struct incoming_request req = good_request();
 	req.source.host[15] ^= 0x55; /* outside the mask */
-	assert_int_equal(incoming_judge(&row, &req), INCOMING_OK);
-	assert_int_equal(incoming_judge(NULL, &req), INCOMING_NO_ENTRY);
-	row.used = false;
-	assert_int_equal(incoming_judge(&row, &req), INCOMING_NO_ENTRY);
+	assert_int_equal(judged(&entry, &req), INCOMING_OK);
+	assert_int_equal(incoming_judge(NULL, NULL, NULL, &req), INCOMING_NO_ENTRY);
+	entry.row.index = 0;
+	assert_int_equal(judged(&entry, &req), INCOMING_NO_ENTRY);
 }
 
 /* Who sends comes before what is missing: a stranger learns nothing from a number. */
 static void ap5_strangers_get_silence(void **state)
 {
 	(void)state;
-	struct incoming row = row_of(HDL_CHECK_DEFAULT);
+	struct entry entry = entry_of(HDL_CHECK_DEFAULT);
 	struct incoming_request req = good_request();
 	req.sequence += 5;
 	req.nonce++;
-	assert_int_equal(incoming_judge(&row, &req), INCOMING_NONCE);
+	assert_int_equal(judged(&entry, &req), INCOMING_NONCE);
 	req.nonce--;
 	req.source.host[0] = 1;
-	assert_int_equal(incoming_judge(&row, &req), INCOMING_SOURCE);
+	assert_int_equal(judged(&entry, &req), INCOMING_SOURCE);
 }
 
 static void ap5_stale_nonce_of_an_earlier_connection(void **state)
 {
 	(void)state;
-	struct incoming row = row_of(HDL_CHECK_DEFAULT);
+	struct entry entry = entry_of(HDL_CHECK_DEFAULT);
 	struct incoming_request old = good_request();
-	nonce_begin(&row.nonce, NONCE + 12345, FIRST, 0, 0);
-	assert_int_equal(incoming_judge(&row, &old), INCOMING_NONCE);
+	entry.user.nonce = NONCE + 12345;
+	assert_int_equal(judged(&entry, &old), INCOMING_NONCE);
 }
 
 /* APERTURE columns 8 and 9: plus 3 after every 4 packets, across the wrap of the number. Packets
@@ -243,33 +255,33 @@ static void ap5_stale_nonce_of_an_earlier_connection(void **state)
 static void ap5_rolling_nonce(void **state)
 {
 	(void)state;
-	struct incoming row = row_of(HDL_CHECK_DEFAULT);
+	struct entry entry = entry_of(HDL_CHECK_DEFAULT);
 	struct nonce sender;
-	nonce_begin(&row.nonce, NONCE, FIRST, 4, 3);
+	nonce_begin(&entry.roll, 0, FIRST, 4, 3);
 	nonce_begin(&sender, NONCE, FIRST, 4, 3);
 	for (uint32_t i = 0; i < 100; i++) {
 		struct incoming_request req = good_request();
 		req.sequence = FIRST + i;
 		req.nonce = nonce_at(&sender, FIRST + i);
 		assert_int_equal(req.nonce, NONCE + i / 4 * 3);
-		assert_int_equal(incoming_judge(&row, &req), INCOMING_OK);
+		assert_int_equal(judged(&entry, &req), INCOMING_OK);
 		struct incoming_request wrong = req;
 		wrong.nonce = NONCE + (i / 4 * 3 ^ 1);
-		assert_int_equal(incoming_judge(&row, &wrong), INCOMING_NONCE);
+		assert_int_equal(judged(&entry, &wrong), INCOMING_NONCE);
 		struct incoming_request early = req;
 		early.sequence += 9;
 		early.nonce = NONCE + (i + 9) / 4 * 3;
-		assert_int_equal(incoming_judge(&row, &early), INCOMING_GAP);
+		assert_int_equal(judged(&entry, &early), INCOMING_GAP);
 		if (i >= 10) {
 			struct incoming_request late = req;
 			late.sequence -= 10;
 			late.nonce = NONCE + (i - 10) / 4 * 3;
-			assert_int_equal(incoming_judge(&row, &late), INCOMING_DUPLICATE);
+			assert_int_equal(judged(&entry, &late), INCOMING_DUPLICATE);
 		}
 		struct incoming_request control = {
 		        .nonce = NONCE, .control = true, .source = req.source};
-		assert_int_equal(incoming_judge(&row, &control), INCOMING_OK);
-		incoming_accept(&row);
+		assert_int_equal(judged(&entry, &control), INCOMING_OK);
+		incoming_accept(&entry.row, &entry.roll);
 		if (i % 7 == 0)
 			nonce_roll(&sender, FIRST + i + 1);
 	}
@@ -285,7 +297,7 @@ static void ap1_narrowing_and_extent(void **state)
 	                            .access = HDL_ACCESS_REMOTE_WRITE,
 	                            .host = HOST,
 	                            .length = 4096};
-	struct incoming row = row_of(HDL_CHECK_DEFAULT);
+	struct hdl_aperture_fixed row = entry_of(HDL_CHECK_DEFAULT).row;
 	struct tpt_grant grant;
 	assert_int_equal(tpt_insert_run(&memory->tpt, &region, &row.key), 0);
 	static const struct {
@@ -350,7 +362,7 @@ static void ap5_extent_off_wraps(void **state)
 	struct table *memory = table_open(10, 100);
 	struct tpt_region region = {
 	        .type = TPT_APERTURE, .pd = PD, .access = RW_REMOTE, .host = HOST, .length = 4096};
-	struct incoming row = row_of(HDL_CHECK_DEFAULT & ~HDL_CHECK_EXTENT);
+	struct hdl_aperture_fixed row = entry_of(HDL_CHECK_DEFAULT & ~HDL_CHECK_EXTENT).row;
 	struct tpt_grant grant;
 	struct span span;
 	uint64_t covered, length = 100;

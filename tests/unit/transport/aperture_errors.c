@@ -22,7 +22,8 @@ struct rig_node {
 	struct ap_node node;
 	struct ap_port port;
 	struct tpt tpt;
-	struct incoming rows[8];
+	struct hdl_aperture_fixed rows[8];
+	struct hdl_aperture_user users[8];
 	struct ap_conn *conns[8];
 	uint64_t map[1];
 	struct ap_conn conn;
@@ -124,7 +125,7 @@ static struct rig_node *rig_make(uint8_t number, uint64_t nonce)
 	}
 	rig->number = number;
 	tpt_init(&rig->tpt, &config, rig->blocks[0], rig->blocks[1], rig->blocks[2], 1);
-	ap_node_init(&rig->node, rig->rows, rig->conns, rig->map, 8, 0);
+	ap_node_init(&rig->node, rig->rows, rig->users, rig->conns, rig->map, 8, 0);
 	rig->node.tpt = &rig->tpt;
 	rig->node.pd = 1;
 	rig->node.own = &rig_own;
