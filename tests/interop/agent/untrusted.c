@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <heddle/aperture.h>
+#include <heddle/control.h>
 #include <heddle/eventq.h>
 
 #include "adapter/adapter.h"
@@ -260,6 +260,25 @@ static void try_calls(struct hdl_adapter *adapter, struct hdl_aperture *mine,
 	       adapter->net.address_count == 0);
 }
 
+/* It gets no page to store destinations and nonces to. If it finds one in its own memory, a
+ * destination there leads nowhere. */
+static void try_stores(struct hdl_adapter *adapter, struct hdl_aperture *mine,
+                       const struct victim *victim)
+{
+	struct hdl_aperture_user *user = &(struct hdl_aperture_user){0};
+	const struct hdl_aperture_fixed *fixed = NULL;
+	EXPECT(hdl_aperture_control(mine, &user, &fixed) == -HDL_EACCES && user == NULL);
+	EXPECT(fixed->index == mine->conn.own.index && fixed->state == HDL_APERTURE_OPEN);
+	EXPECT(hdl_aperture_control(mine, NULL, &fixed) == 0);
+	struct hdl_aperture *found = open_aperture(adapter, NULL, 0);
+	found->conn.user->target = victim->loose;
+	__atomic_store_n(&found->conn.user->generation, 1, __ATOMIC_RELEASE);
+	EXPECT(hdl_aperture_store(found, 0, "overrun!", 8, WAIT) == -HDL_EPERM);
+	EXPECT(hdl_aperture_check(found) == -HDL_EIO);
+	EXPECT(hdl_aperture_reason(found) == HDL_REASON_ACCESS);
+	MUST(hdl_aperture_free(found));
+}
+
 /* The numbers of an entry are the agent's; it has AGENT_CI_ENTRIES of them for a program. */
 static void use_up_entries(struct hdl_adapter *adapter)
 {
@@ -316,6 +335,7 @@ _Noreturn static void stranger(int in)
 	EXPECT((told.criteria & OOB_SIGNALS) == OOB_SIGNALS);
 	EXPECT(told.messages == 1 && told.wakes >= 1 && told.blocked == 0);
 	try_calls(adapter, mine, &victim);
+	try_stores(adapter, mine, &victim);
 	use_up_entries(adapter);
 	/* Data and events, as anybody's. */
 	MUST(hdl_aperture_store(mine, 100, "hello", 5, WAIT));

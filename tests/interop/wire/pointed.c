@@ -1,14 +1,14 @@
-/* A mapped range is pointed at another peer (AP3, AP9; APERTURE column 13): no agent, no new
+/* A mapped range is pointed at another peer (AP3, AP6, AP9; APERTURE column 13): no agent, no new
  * mapping, and plain stores and loads through the old pointer reach the new one. On one host the
  * range is the pages themselves; over UDP (HEDDLE_LOCAL=off) it is tracked pages. A target whose
- * nonce is old gets nothing. */
+ * nonce is old gets nothing. By calls, then by stores to control blocks (heddle/control.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <heddle/aperture.h>
+#include <heddle/control.h>
 
 #define BYTES 8192u
 #define BITS  13u
@@ -81,7 +81,30 @@ static uint32_t own_range(void)
 	return range;
 }
 
-static int point_about(int in, int out, bool lanes)
+/* Point @aperture at @target, by a call or by stores. */
+static void aim(struct hdl_aperture *aperture, const struct hdl_aperture_target *target,
+                bool by_stores)
+{
+	struct hdl_aperture_user *user;
+	const struct hdl_aperture_fixed *fixed;
+	if (!by_stores) {
+		MUST(hdl_aperture_point(aperture, target));
+		return;
+	}
+	MUST(hdl_aperture_control(aperture, &user, &fixed));
+	uint32_t generation = fixed->generation + 1;
+	user->target = *target;
+	__atomic_store_n(&user->generation, generation, __ATOMIC_RELEASE);
+	/* No call: the adapter looks by itself. */
+	for (int i = 0; i < WAIT * 10; i++) {
+		if (__atomic_load_n(&fixed->generation, __ATOMIC_ACQUIRE) == generation)
+			return;
+		usleep(100);
+	}
+	CHECK(fixed->generation == generation);
+}
+
+static int point_about(int in, int out, bool lanes, bool by_stores)
 {
 	const uint32_t expected = lanes ? HDL_RANGE_SAME : HDL_RANGE_TRACKED;
 	struct hdl_open_attr open = {.on_node = true};
@@ -105,25 +128,25 @@ static int point_about(int in, int out, bool lanes)
 	tell(out, &own, sizeof(own));
 	hear(in, &go, 1); /* the others point at us */
 
-	MUST(hdl_aperture_point(aperture, &offer.targets[0]));
+	aim(aperture, &offer.targets[0], by_stores);
 	CHECK(own_range() == expected);
 	CHECK(range[100] == 'x');
 	range[1] = 2;
 	hear(in, &go, 1); /* it is there */
-	MUST(hdl_aperture_point(aperture, &offer.targets[1]));
+	aim(aperture, &offer.targets[1], by_stores);
 	CHECK(range[100] == 'y');
 	range[1] = 3;
 	hear(in, &go, 1);
-	MUST(hdl_aperture_point(aperture, &offer.targets[0]));
+	aim(aperture, &offer.targets[0], by_stores);
 	CHECK(range[1] == 2);
 	range[2] = 4;
 	hear(in, &go, 1);
 	/* The owner has given its aperture another nonce: what we know is stale. */
-	MUST(hdl_aperture_point(aperture, &offer.targets[0]));
+	aim(aperture, &offer.targets[0], by_stores);
 	CHECK(own_range() == HDL_RANGE_TRACKED);
 	range[3] = 5;
 	MUST(hdl_aperture_flush(aperture, HDL_FLUSH_SENT, WAIT));
-	MUST(hdl_aperture_point(aperture, &offer.targets[1]));
+	aim(aperture, &offer.targets[1], by_stores);
 	range[3] = 6; /* in order, behind the other on the same way */
 	hear(in, &go, 1);
 	MUST(hdl_aperture_close(aperture, 0));
@@ -135,7 +158,7 @@ static int point_about(int in, int out, bool lanes)
 	return 0;
 }
 
-static void own_targets(int there, int back)
+static void own_targets(int there, int back, bool by_stores)
 {
 	struct hdl_open_attr open = {.on_node = true};
 	struct hdl_adapter *adapter;
@@ -165,7 +188,7 @@ static void own_targets(int there, int back)
 	hear(back, &theirs, sizeof(theirs));
 	CHECK(appears(&before[1], 1));
 	for (int i = 0; i < 2; i++)
-		MUST(hdl_aperture_point(b[i], &theirs));
+		MUST(hdl_aperture_point(b[i], &theirs)); /* not mapped: by a call */
 	tell(there, "p", 1);
 	CHECK(appears(&memory[0][1], 2));
 	for (int i = 0; i < WAIT && hdl_aperture_state(first) == HDL_APERTURE_OPEN; i++)
@@ -177,7 +200,14 @@ static void own_targets(int there, int back)
 	tell(there, "2", 1);
 	CHECK(appears(&memory[0][2], 4));
 	CHECK(memory[1][2] == 0 && before[2] == 0);
-	MUST(hdl_port_offer(port, b[0], NULL)); /* another nonce, and other pages */
+	/* Another nonce, and other pages. */
+	if (by_stores) {
+		struct hdl_aperture_user *user;
+		MUST(hdl_aperture_control(b[0], &user, NULL));
+		__atomic_store_n(&user->nonce, offer.targets[0].nonce + 1, __ATOMIC_RELAXED);
+	} else {
+		MUST(hdl_port_offer(port, b[0], NULL));
+	}
 	MUST(hdl_aperture_close(b[0], 0));
 	tell(there, "n", 1);
 	CHECK(appears(&memory[1][3], 6));
@@ -193,9 +223,8 @@ static void own_targets(int there, int back)
 	MUST(hdl_close(adapter));
 }
 
-int main(void)
+static void run(bool lanes, bool by_stores)
 {
-	const char *local = getenv("HEDDLE_LOCAL");
 	int there[2], back[2], status;
 	CHECK(pipe(there) == 0 && pipe(back) == 0);
 	pid_t child = fork();
@@ -203,11 +232,22 @@ int main(void)
 	if (child == 0) {
 		close(there[1]);
 		close(back[0]);
-		_exit(point_about(there[0], back[1], local == NULL || strcmp(local, "off") != 0));
+		_exit(point_about(there[0], back[1], lanes, by_stores));
 	}
 	close(there[0]);
 	close(back[1]);
-	own_targets(there[1], back[0]);
+	own_targets(there[1], back[0], by_stores);
 	CHECK(waitpid(child, &status, 0) == child);
-	return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	close(there[1]);
+	close(back[0]);
+}
+
+int main(void)
+{
+	const char *local = getenv("HEDDLE_LOCAL");
+	bool lanes = local == NULL || strcmp(local, "off") != 0;
+	run(lanes, false);
+	run(lanes, true);
+	return 0;
 }

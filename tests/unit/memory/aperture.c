@@ -250,6 +250,20 @@ static void ap5_stale_nonce_of_an_earlier_connection(void **state)
 	assert_int_equal(judged(&entry, &old), INCOMING_NONCE);
 }
 
+/* An application that stores 0, to get a random nonce next time, opens its entry to nobody. */
+static void ap6_nonce_0_lets_nobody_in(void **state)
+{
+	(void)state;
+	struct entry entry = entry_of(HDL_CHECK_DEFAULT);
+	struct incoming_request req = good_request();
+	entry.user.nonce = req.nonce = 0;
+	assert_int_equal(judged(&entry, &req), INCOMING_NONCE);
+	req.control = true;
+	assert_int_equal(judged(&entry, &req), INCOMING_NONCE);
+	entry.row.checks &= (uint8_t)~HDL_CHECK_NONCE;
+	assert_int_equal(judged(&entry, &req), INCOMING_OK);
+}
+
 /* APERTURE columns 8 and 9: plus 3 after every 4 packets, across the wrap of the number. Packets
  * that are late or early are recognized by the nonce that belongs to their number. */
 static void ap5_rolling_nonce(void **state)
@@ -388,6 +402,7 @@ int main(void)
 	        cmocka_unit_test(ap5_each_check_on_and_off),
 	        cmocka_unit_test(ap5_strangers_get_silence),
 	        cmocka_unit_test(ap5_stale_nonce_of_an_earlier_connection),
+	        cmocka_unit_test(ap6_nonce_0_lets_nobody_in),
 	        cmocka_unit_test(ap5_rolling_nonce),
 	        cmocka_unit_test(ap1_narrowing_and_extent),
 	        cmocka_unit_test(ap5_extent_off_wraps),
