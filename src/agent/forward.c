@@ -7,7 +7,7 @@
 void forward_set(struct forward_table *table, const struct forward_entry *entry)
 {
 	uint32_t at = 0;
-	while (at < table->count && table->entries[at].row != entry->row)
+	while (at < table->count && table->entries[at].place != entry->place)
 		at++;
 	if (entry->open) {
 		if (at == AGENT_CI_ENTRIES)

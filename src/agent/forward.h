@@ -33,7 +33,7 @@
 
 /* The other end of a connection. */
 struct forward_entry {
-	uint32_t row; /* of the program */
+	uint32_t place; /* in the agent's book */
 	uint32_t index;
 	uint64_t nonce;
 	bool open;
@@ -46,7 +46,7 @@ struct forward_table {
 	struct forward_entry entries[AGENT_CI_ENTRIES];
 };
 
-/* The entry of a row has changed. */
+/* What is in a place has changed. */
 void forward_set(struct forward_table *table, const struct forward_entry *entry);
 /* May the program send this frame to @host? All of its packets are for connections with that host,
  * and none is out of band. */

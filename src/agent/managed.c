@@ -22,8 +22,11 @@ bool managed_arm(struct managed *book, uint32_t row, uint64_t nonce, uint32_t se
 		entry = &book->entries[book->top++];
 	if (entry == NULL)
 		return false;
-	*entry = (struct managed_entry){
-	        .state = MANAGED_ARMED, .row = row, .nonce = nonce, .sequence = sequence};
+	*entry = (struct managed_entry){.state = MANAGED_ARMED,
+	                                .row = row,
+	                                .nonce = nonce,
+	                                .sequence = sequence,
+	                                .forwarded = entry->forwarded};
 	book->changed = entry;
 	return true;
 }

@@ -52,6 +52,7 @@ struct managed_entry {
 	uint32_t peer_index;
 	uint64_t peer_nonce;
 	bool peer_rolls; /* the peer's nonce changes from packet to packet */
+	bool forwarded;  /* the forwarder has something in this place (remote.c) */
 };
 
 /* A CONNECT or STATUS that came. */

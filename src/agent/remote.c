@@ -20,12 +20,14 @@
 
 #define REMOTE_BATCH    64u /* messages of a forwarder in a turn */
 #define REMOTE_FIRST_FD 16  /* above those that a forwarder begins with */
+#define REMOTE_NONE     UINT32_MAX
 
 /* A forwarder. */
 struct remote {
 	struct agent_source source; /* first */
 	struct client *client;
 	int sock, epoll;
+	uint32_t behind; /* it has not been told of the entries from here on; REMOTE_NONE: of all */
 };
 
 static struct managed_end remote_end(const uint8_t host[16])
@@ -74,6 +76,60 @@ static int remote_spawn(const struct client *client, const int *fds, int count)
 	return -result;
 }
 
+/* Tell the forwarder what is in a place of the book. False: there is no room now. */
+static bool remote_tell(const struct remote *remote, uint32_t place)
+{
+	struct managed_entry *entry = &remote->client->managed->entries[place];
+	struct forward_msg msg = {
+	        .kind = FORWARD_ENTRY,
+	        .entry = {.place = place,
+	                  .index = entry->peer_index,
+	                  .nonce = entry->peer_nonce,
+	                  .open = entry->state == MANAGED_OPEN && entry->peer.remote,
+	                  .rolls = entry->peer_rolls}};
+	memcpy(msg.entry.host, entry->peer.host, sizeof(msg.entry.host));
+	if (!msg.entry.open && !entry->forwarded)
+		return true;
+	if (unixsock_send_now(remote->sock, &msg, sizeof(msg)) == -EAGAIN)
+		return false;
+	entry->forwarded = msg.entry.open;
+	return true;
+}
+
+/* Be called when there is room, or no longer. */
+static void remote_watch(struct remote *remote, bool room)
+{
+	struct epoll_event interest = {.events = EPOLLIN | (room ? EPOLLOUT : 0),
+	                               .data.ptr = remote};
+	(void)epoll_ctl(remote->epoll, EPOLL_CTL_MOD, remote->sock, &interest);
+}
+
+static void remote_catch_up(struct remote *remote)
+{
+	while (remote->behind < remote->client->managed->top) {
+		if (!remote_tell(remote, remote->behind))
+			return;
+		remote->behind++;
+	}
+	remote->behind = REMOTE_NONE;
+	remote_watch(remote, false);
+}
+
+void remote_sync(struct client *client)
+{
+	struct managed *book = client->managed;
+	struct remote *remote = client->remote;
+	if (book == NULL || book->changed == NULL || remote == NULL)
+		return;
+	uint32_t place = (uint32_t)(book->changed - book->entries);
+	book->changed = NULL;
+	if (place >= remote->behind || remote_tell(remote, place))
+		return;
+	if (remote->behind == REMOTE_NONE)
+		remote_watch(remote, true);
+	remote->behind = place;
+}
+
 /* Something came from the forwarder: out-of-band packets from other machines. */
 static void remote_ready(struct agent_source *source)
 {
@@ -81,6 +137,8 @@ static void remote_ready(struct agent_source *source)
 	struct client *client = remote->client;
 	struct forward_msg msg;
 	int fds[UNIXSOCK_MAX_FDS], fd_count;
+	if (remote->behind != REMOTE_NONE)
+		remote_catch_up(remote);
 	for (unsigned i = 0; i < REMOTE_BATCH; i++) {
 		ssize_t got = unixsock_receive(remote->sock, &msg, sizeof(msg), fds, &fd_count);
 		if (got == -EAGAIN)
@@ -107,7 +165,8 @@ static int remote_make(struct agent *agent, struct client *client, const int pai
 	*remote = (struct remote){.source.ready = remote_ready,
 	                          .client = client,
 	                          .sock = pair[0],
-	                          .epoll = agent->epoll};
+	                          .epoll = agent->epoll,
+	                          .behind = REMOTE_NONE};
 	if (epoll_ctl(agent->epoll, EPOLL_CTL_ADD, pair[0], &interest) != 0) {
 		int error = errno;
 		free(remote);
@@ -152,26 +211,6 @@ int remote_open(struct agent *agent, struct client *client, const int *socks,
 	else
 		close(control[0]);
 	return result;
-}
-
-void remote_sync(struct client *client)
-{
-	const struct managed_entry *entry =
-	        client->managed != NULL ? client->managed->changed : NULL;
-	if (entry == NULL || client->remote == NULL)
-		return;
-	struct forward_msg msg = {
-	        .kind = FORWARD_ENTRY,
-	        .entry = {.row = entry->row,
-	                  .index = entry->peer_index,
-	                  .nonce = entry->peer_nonce,
-	                  .open = entry->state == MANAGED_OPEN && entry->peer.remote,
-	                  .rolls = entry->peer_rolls}};
-	memcpy(msg.entry.host, entry->peer.host, sizeof(msg.entry.host));
-	client->managed->changed = NULL;
-	/* One that does not read is stopped, or worse. */
-	if (unixsock_send_now(client->remote->sock, &msg, sizeof(msg)) != 0)
-		remote_leave(client);
 }
 
 /* --- out-of-band packets --- */

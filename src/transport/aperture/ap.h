@@ -147,8 +147,7 @@ struct ap_port {
 /* Does @from, where a packet came from, lead to the peer of @path? */
 static inline bool ap_same_path(const struct ap_path *path, const struct ap_path *from)
 {
-	return path->route == from->route && path->epoch == from->epoch &&
-	       memcmp(path->host, from->host, sizeof(path->host)) == 0;
+	return path->route == from->route && path->epoch == from->epoch;
 }
 
 _Static_assert(CI_REASON_SEQUENCE == HDL_REASON_SEQUENCE && CI_REASON_DAMAGED == HDL_REASON_DAMAGED,

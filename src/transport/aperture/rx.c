@@ -267,8 +267,9 @@ static enum incoming_verdict ap_judge(const struct ap_conn *conn, const struct c
 		return INCOMING_OK;
 	/* A program that is not trusted has no destinations but those of its connections, however
 	 * few checks an entry makes. */
-	if (from->managed && packet->kind < CI_CONNECT &&
-	    (!conn->in->connected || !ap_same_path(&conn->path, from)))
+	if (from->managed && packet->kind < CI_CONNECT && verdict != INCOMING_LINK &&
+	    (!conn->in->connected || !ap_same_path(&conn->path, from) ||
+	     memcmp(conn->path.host, from->host, sizeof(from->host)) != 0))
 		return INCOMING_SOURCE;
 	/* The peer, and no other process of its host. */
 	if (verdict != INCOMING_NO_ENTRY && verdict != INCOMING_NOT_VALID &&

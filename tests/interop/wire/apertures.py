@@ -86,9 +86,7 @@ def forged(world):
     rest = server.communicate(timeout=100)[0]
     print(f"{len(seen)} frames", out, rest)
     sent, counts = (dict(zip(text.split()[1::2], map(int, text.split()[2::2]))) for text in (out, rest))
-    # Of a program that is not trusted, data from another host than the peer is refused before its link address is compared.
-    refused = counts.get("bad_link", 0) + (counts.get("bad_source", 0) if PART.startswith("untrusted-") else 0)
-    good = len(seen) > 20 and counts["frames_in"] <= sent["frames_out"] + 4 * len(seen) + 10 and counts.get("duplicates", 0) > 0 and refused > 0 and counts.get("bad_frames", 0) == 0
+    good = len(seen) > 20 and counts["frames_in"] <= sent["frames_out"] + 4 * len(seen) + 10 and counts.get("duplicates", 0) > 0 and counts.get("bad_link", 0) > 0 and counts.get("bad_frames", 0) == 0
     return client.returncode or server.returncode or (0 if good else 1)
 
 

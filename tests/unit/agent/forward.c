@@ -21,9 +21,9 @@ static const uint8_t other_host[16] = {[10] = 0xff, 0xff, 10, 0, 0, 3};
 static struct forward_table table;
 static uint8_t frame[CI_MAX_FRAME];
 
-static struct forward_entry entry_of(uint32_t row, uint32_t index, bool open)
+static struct forward_entry entry_of(uint32_t place, uint32_t index, bool open)
 {
-	struct forward_entry entry = {.row = row, .index = index, .nonce = NONCE, .open = open};
+	struct forward_entry entry = {.place = place, .index = index, .nonce = NONCE, .open = open};
 	memcpy(entry.host, host, sizeof(entry.host));
 	return entry;
 }
@@ -178,7 +178,7 @@ static void limits_of_the_table(void **state)
 	assert_true(may_send(host, packet));
 	packet.index = INDEX + 3;
 	assert_false(may_send(host, packet));
-	/* A row has one entry. */
+	/* A place has one entry. */
 	struct forward_entry other = entry_of(5, 12345, true);
 	forward_set(&table, &other);
 	packet.index = INDEX + 5;
