@@ -1,7 +1,8 @@
 /* Connections between apertures (APERTURE columns 11 to 13, 16 to 18). Packets come in with
  * ap_take(), go out through struct ap_sink; time, memory and random numbers are the caller's.
  *
- *   ap/conn.c   states: CONNECT, ACCEPT, REJECT, CLOSE, and what time does to them
+ *   ap/conn.c   states: CONNECT, ACCEPT, REJECT, CLOSE
+ *   ap/time.c   what time does to them; ALIVE
  *   ap/error.c  ERROR, giving up, carriers that fail
  *   ap/port.c   ports: rules, CONNECTs that wait, apertures made in advance, STATUS
  *   ap/tx.c     what was stored becomes numbered packets, several to a frame, repeated until
@@ -307,6 +308,11 @@ void ap_hear_control(struct ap_conn *conn, const struct ci_packet *packet,
 /* An accepted connection whose peer offered this; NULL: none. */
 struct ap_conn *ap_by_offer(struct ap_node *node, const struct ci_offer *offer,
                             const struct ap_path *from);
+void ap_send_connect(struct ap_conn *conn);
+/* @ask: it is a request, which is repeated until it is answered; answers are not answered. */
+void ap_send_close(struct ap_conn *conn, bool ask);
+
+/* --- time.c --- */
 /* Run what is due at @now_ns; and when it has to be called next. */
 unsigned ap_tick(struct ap_node *node, uint64_t now_ns);
 uint64_t ap_next_tick(const struct ap_node *node);
