@@ -35,6 +35,7 @@
 #define HEDDLE_APERTURE_H
 
 #include <heddle/heddle.h>
+#include <heddle/port_event.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -181,6 +182,10 @@ struct hdl_port_attr {
 	uint16_t port;    /* 0: any free one */
 	uint32_t waiting; /* CONNECTs that may wait; 0: HDL_MAX_PORT_WAITING */
 	void *context;    /* see hdl_port_context() */
+	/* enum hdl_port_signal: of these packets, too, the port gets events. Like all events that
+	 * cannot be kept back, those that find the queue full are counted; none takes a place of
+	 * HDL_PORT_CONNECT or HDL_PORT_ERROR. */
+	uint32_t signals;
 };
 
 /* hdl_port_open - create a port
@@ -596,6 +601,24 @@ HDL_API int hdl_aperture_prepare(struct hdl_aperture *aperture, uint64_t offset,
  * and some may be lost; -HDL_EIO an error was reported since the last check, and
  * hdl_aperture_reason() tells which. */
 HDL_API int hdl_aperture_check(struct hdl_aperture *aperture);
+
+/* hdl_aperture_alive - ask the peer whether it is alive
+ *
+ * Sends ALIVE (APERTURE column 13) and waits for ALIVEACK. ALIVE is repeated meanwhile, as packets
+ * may get lost. The adapter of the peer answers, so the peer may be busy; one that is stopped, or
+ * cannot be reached, does not answer. With @timeout_ms 0 the call returns as soon as ALIVE is on
+ * its way; a port with HDL_SIGNAL_ALIVEACK gets an event when the answer comes.
+ *
+ * Connections that have nothing to send ask by themselves, and fail after five seconds without an
+ * answer: this call is for programs that want to know earlier.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: up to @timeout_ms (0: not at all; -1: until the connection fails).
+ * Returns: 0 the answer came or, with @timeout_ms 0, ALIVE was sent; -HDL_ETIMEDOUT no answer in
+ * time, or the connection failed because there was none; -HDL_EPERM the aperture is not OPEN, or
+ * its connection has ended meanwhile; -HDL_EINVAL; -HDL_EINTR. */
+HDL_API int hdl_aperture_alive(struct hdl_aperture *aperture, int timeout_ms);
 
 /* --- IP --- */
 

@@ -17,10 +17,10 @@ enum hdl_port_event_type {
 	HDL_PORT_ACCEPT,      /* a peer accepted; index is its aperture */
 	HDL_PORT_REJECT,      /* a peer refused; status is its reason */
 	HDL_PORT_CLOSE,       /* the connection index has ended */
-	HDL_PORT_ALIVE,       /* a peer asks whether we live; the adapter answers */
-	HDL_PORT_ALIVEACK,    /* a peer lives */
+	HDL_PORT_ALIVE,       /* a peer asks whether we live; the adapter has answered */
+	HDL_PORT_ALIVEACK,    /* a peer answered an ALIVE of ours, and so is alive */
 	HDL_PORT_ERROR,       /* status; from a receiver, an agent, a carrier or the sender */
-	HDL_PORT_STATUS,      /* the status of a port, as asked for */
+	HDL_PORT_STATUS,      /* source asked for the status of the port, and got it */
 	HDL_PORT_DATA,        /* data delivery: value and offset, as a peer stored them */
 	HDL_PORT_VAR,         /* data of variable size: words of them wait in the second queue */
 	HDL_PORT_LOST,        /* value events found no room and were counted instead */
@@ -33,6 +33,15 @@ enum hdl_element {
 	HDL_ELEMENT_AGENT,    /* a node agent, or it has gone itself */
 	HDL_ELEMENT_CARRIER,  /* a link, an interface or the network in between, at either end */
 	HDL_ELEMENT_SENDER    /* an end that gave up the connection, the peer or this one */
+};
+
+/* ALIVE comes every second or more often, and the adapter answers it and STATUS by itself. A port
+ * gets events of these only if it asks for them (struct hdl_port_attr). */
+enum hdl_port_signal {
+	HDL_SIGNAL_ALIVE = 1 << HDL_PORT_ALIVE,
+	HDL_SIGNAL_ALIVEACK = 1 << HDL_PORT_ALIVEACK,
+	HDL_SIGNAL_STATUS = 1 << HDL_PORT_STATUS,
+	HDL_SIGNAL_ALL = HDL_SIGNAL_ALIVE | HDL_SIGNAL_ALIVEACK | HDL_SIGNAL_STATUS
 };
 
 /* One event. A reader copies it out of the queue once, and looks at nothing but the copy. */

@@ -59,6 +59,8 @@ static enum ap_delivered fuzz_event(void *context, struct ap_port *port,
 	(void)context;
 	(void)port;
 	assert(event->bytes <= CI_EVENT_BYTES);
+	if (event->kind == CI_ALIVE || event->kind == CI_ALIVEACK || event->kind == CI_STATUS)
+		assert(event->reason == HDL_REASON_NONE && event->bytes == 0);
 	return event->offset % 3 == 0 ? AP_FULL : AP_PLACED;
 }
 static void fuzz_response(void *context, struct ap_conn *conn, uint32_t token, uint64_t offset,
@@ -122,6 +124,7 @@ static void fuzz_begin(void *blocks[3])
 	w.node.sink = &fuzz_sink;
 	w.node.write_budget = 40;
 	ap_port_open(&w.node, &w.port, 7);
+	w.port.signals = HDL_SIGNAL_ALL;
 	w.port.rule_count = 1;
 	w.port.rules[0] = (struct hdl_port_rule){.max_count = 2, .action = HDL_RULE_ACCEPT};
 	struct ap_path path = fuzz_path(1);
@@ -221,6 +224,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			(void)ap_run(&w.node);
 		} else if (data[at] == 254 && conn->state == HDL_APERTURE_OPEN) {
 			(void)ap_put(conn, CI_DATA, data[at + 2], data, 8);
+		} else if (data[at] == 252 && conn->state == HDL_APERTURE_OPEN) {
+			ap_ask_alive(conn);
+			(void)ap_run(&w.node);
 		} else if (data[at] == 253) {
 			ap_close(conn, data[at + 2] % 2 != 0);
 		} else {

@@ -56,7 +56,7 @@ static void apertures_commit(void *context, const struct ap_path *path, size_t b
 	struct apertures_host *host = context;
 	struct apertures_world *world = host->world;
 	uint32_t to = path->route - 1;
-	apertures_check_sent(world, host->out, bytes);
+	apertures_check_sent(host, bytes);
 	if (apertures_chance(world, 200)) {
 		uint32_t i = world->replay_count < APERTURES_REPLAYS
 		                     ? world->replay_count++
@@ -85,6 +85,8 @@ static enum ap_delivered apertures_event(void *context, struct ap_port *port,
 	struct apertures_host *host = context;
 	struct apertures_world *world = host->world;
 	(void)port;
+	if (event->kind == CI_ALIVEACK)
+		apertures_check_answer(apertures_end_of(event->conn));
 	if (event->kind != CI_EVENT)
 		return AP_PLACED;
 	if (apertures_chance(world, world->full_permille))
@@ -436,6 +438,7 @@ static void apertures_make_host(struct apertures_world *world, uint32_t number, 
 	host->node.write_budget =
 	        apertures_chance(world, 500) ? 1 + apertures_below(world, 300) : 0;
 	ap_port_open(&host->node, &host->port, APERTURES_PORT);
+	host->port.signals = HDL_SIGNAL_ALL;
 	if (apertures_chance(world, 700)) {
 		host->port.rule_count = 1;
 		host->port.rules[0].action =

@@ -53,6 +53,7 @@ struct apertures_end {
 	uint32_t read_after; /* packets put before it */
 	uint8_t read_model[APERTURES_SIZE];
 	uint64_t events_taken;
+	uint64_t questions, answers; /* ALIVEs sent; ALIVEACKs reported */
 };
 
 struct apertures_host {
@@ -108,8 +109,10 @@ void apertures_check_put(struct apertures_end *end, uint8_t kind, uint32_t offse
                          const uint8_t *data, uint32_t bytes, uint32_t piece);
 /* Responses are put by ap_take(): the log learns them afterwards. */
 void apertures_check_learn(struct apertures_host *host);
-/* Count what is in a frame that is sent. */
-void apertures_check_sent(struct apertures_world *world, const uint8_t *frame, size_t bytes);
+/* @host sends the frame of @bytes in host->out: count what is in it; and a port gets an event of an ALIVEACK to @end. An
+ * answer is to a question, whatever the network doubles and others replay. */
+void apertures_check_sent(struct apertures_host *host, size_t bytes);
+void apertures_check_answer(struct apertures_end *end);
 /* Is the memory of every end of @host what it must be? */
 void apertures_check_memory(struct apertures_host *host);
 /* What the model of the peer's memory is after all that @end has put. */

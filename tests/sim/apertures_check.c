@@ -84,20 +84,6 @@ void apertures_check_learn(struct apertures_host *host)
 	}
 }
 
-void apertures_check_sent(struct apertures_world *world, const uint8_t *frame, size_t bytes)
-{
-	struct ci_reader reader;
-	struct ci_packet packet;
-	ci_open(&reader, frame, bytes);
-	while (ci_next(&reader, &packet) == CI_OK) {
-		uint16_t element = packet.kind == CI_ERROR ? ci_get_note(&packet).element : 0;
-		if (element >= CI_ELEMENT_COUNT)
-			scenario_fail(world->run, "an ERROR of element %u was sent", element);
-		else if (packet.kind == CI_ERROR)
-			world->errors[element]++;
-	}
-}
-
 static void apertures_apply(const struct apertures_world *world,
                             const struct apertures_packet *packet, uint8_t model[APERTURES_SIZE])
 {
@@ -193,6 +179,31 @@ void apertures_check_memory(struct apertures_host *host)
 		              end->conn.in->expected - end->conn.own.sequence,
 		              log != NULL ? log->applied_count : 0);
 	}
+}
+
+void apertures_check_sent(struct apertures_host *host, size_t bytes)
+{
+	struct apertures_world *world = host->world;
+	struct ci_reader reader;
+	struct ci_packet packet;
+	ci_open(&reader, host->out, bytes);
+	while (ci_next(&reader, &packet) == CI_OK) {
+		struct ci_note note = ci_get_note(&packet);
+		if (packet.kind == CI_ALIVE)
+			((struct apertures_end *)host->conns[ci_row(note.index)]->owner)
+			        ->questions++;
+		else if (packet.kind == CI_ERROR && note.element >= CI_ELEMENT_COUNT)
+			scenario_fail(world->run, "an ERROR of element %u was sent", note.element);
+		else if (packet.kind == CI_ERROR)
+			world->errors[note.element]++;
+	}
+}
+
+void apertures_check_answer(struct apertures_end *end)
+{
+	if (++end->answers > end->questions)
+		scenario_fail(end->host->world->run, "host %u has more ALIVEACKs than ALIVEs",
+		              end->host->number);
 }
 
 /* Connections that are open at both ends have nothing left; one whose peer is gone knows it. */

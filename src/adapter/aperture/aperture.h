@@ -7,7 +7,7 @@
  *   port.c    hdl_port_*()
  *   calls.c   hdl_aperture_open(), _connect(), _accept(), _close() and their kin
  *   control.c hdl_aperture_control(), its pages, and destinations: hdl_aperture_point(), stores
- *   data.c    hdl_aperture_store(), _event(), _read(), _flush(), _check()
+ *   data.c    hdl_aperture_store(), _event(), _read(), _flush(), _check(), _alive()
  *   map.c     hdl_aperture_map() and what trackers need
  *   same.c    the same pages, between processes of one machine
  *   observe.c the tables of other processes, as a spectator sees them
@@ -36,10 +36,11 @@
 #define APERTURE_LANE_BYTES    (4096u + CI_EXTRA_BYTES)
 #define APERTURE_LANE_IDLE     1000000000ull /* between two ALIVEs; a lane reports deaths */
 #define APERTURE_UDP_IDLE      400000000ull
-#define APERTURE_ROUTE_UDP     0x10000u   /* routes from here on are sockets, below links */
-#define APERTURE_ROUTE_FORWARD 0x20000u   /* from here on: through the forwarder */
-#define APERTURE_WAIT_NS       1000000ull /* a waiting call looks again after this */
-#define APERTURE_FOUND         64u        /* ports of other processes whose place is remembered */
+#define APERTURE_ROUTE_UDP     0x10000u     /* routes from here on are sockets, below links */
+#define APERTURE_ROUTE_FORWARD 0x20000u     /* from here on: through the forwarder */
+#define APERTURE_WAIT_NS       1000000ull   /* a waiting call looks again after this */
+#define APERTURE_ALIVE_NS      200000000ull /* ALIVE that is not answered is repeated after this */
+#define APERTURE_FOUND         64u          /* ports of other processes whose place is remembered */
 #define APERTURE_FIND_NS       2000000000ull
 #define APERTURE_PART_BITS     36u /* the outgoing table: address space of one size */
 /* The addresses of the table begin somewhere from here on, at a multiple of 1 GiB. */

@@ -250,3 +250,77 @@ int hdl_aperture_check(struct hdl_aperture *aperture)
 	adapter_unlock(adapter);
 	return result;
 }
+
+/* --- ALIVE --- */
+
+struct alive_wait {
+	struct hdl_aperture *aperture;
+	uint32_t first; /* the number of the first ALIVE of the call */
+};
+
+/* Answers to earlier questions do not count. */
+static bool alive_is_answered(const struct alive_wait *wait)
+{
+	return (int32_t)(wait->aperture->conn.lives - wait->first) >= 0;
+}
+
+static bool alive_is_known(void *object)
+{
+	const struct alive_wait *wait = object;
+	const struct ap_conn *conn = &wait->aperture->conn;
+	return conn->state != HDL_APERTURE_OPEN || alive_is_answered(wait);
+}
+
+/* Send ALIVE. False: it is not OPEN. */
+static bool alive_ask(struct hdl_aperture *aperture)
+{
+	struct apertures *apertures = aperture->adapter->apertures;
+	if (aperture->conn.state != HDL_APERTURE_OPEN)
+		return false;
+	apertures->node.now_ns = clock_read(&aperture->adapter->clock);
+	ap_ask_alive(&aperture->conn);
+	apertures_run(apertures);
+	return true;
+}
+
+/* The answer came, or the connection has ended. */
+static int alive_result(const struct alive_wait *wait)
+{
+	const struct ap_conn *conn = &wait->aperture->conn;
+	struct hdl_adapter *adapter = wait->aperture->adapter;
+	adapter_lock(adapter);
+	int result = alive_is_answered(wait)             ? 0
+	             : conn->reason == HDL_REASON_SILENT ? -HDL_ETIMEDOUT
+	                                                 : -HDL_EPERM;
+	adapter_unlock(adapter);
+	return result;
+}
+
+int hdl_aperture_alive(struct hdl_aperture *aperture, int timeout_ms)
+{
+	struct alive_wait wait = {.aperture = aperture};
+	if (!is_aperture(aperture))
+		return -HDL_EINVAL;
+	struct hdl_adapter *adapter = aperture->adapter;
+	uint64_t until = apertures_until(timeout_ms);
+	adapter_touch(adapter);
+	adapter_lock(adapter);
+	wait.first = aperture->conn.asks + 1;
+	bool open = alive_ask(aperture);
+	adapter_unlock(adapter);
+	if (!open)
+		return -HDL_EPERM;
+	while (timeout_ms != 0) {
+		uint64_t again = clock_now_ns() + APERTURE_ALIVE_NS;
+		int result = apertures_wait(adapter, alive_is_known, &wait,
+		                            again < until ? again : until);
+		if (result != -HDL_EAGAIN)
+			return result != 0 ? result : alive_result(&wait);
+		if (clock_now_ns() >= until)
+			return -HDL_ETIMEDOUT;
+		adapter_lock(adapter);
+		(void)alive_ask(aperture); /* one of the two got lost, or the peer is slow */
+		adapter_unlock(adapter);
+	}
+	return 0;
+}

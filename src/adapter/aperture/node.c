@@ -122,7 +122,7 @@ static const uint16_t aperture_event_types[CI_KIND_COUNT] = {
         [CI_ACCEPT] = HDL_PORT_ACCEPT,     [CI_REJECT] = HDL_PORT_REJECT,
         [CI_CLOSE] = HDL_PORT_CLOSE,       [CI_ALIVE] = HDL_PORT_ALIVE,
         [CI_ALIVEACK] = HDL_PORT_ALIVEACK, [CI_ERROR] = HDL_PORT_ERROR,
-        [CI_STATUSACK] = HDL_PORT_STATUS,
+        [CI_STATUS] = HDL_PORT_STATUS,
 };
 
 /* What packets say is what events say. */

@@ -12,7 +12,8 @@ int hdl_port_open(struct hdl_adapter *adapter, const struct hdl_port_attr *attr,
 	uint16_t number = attr != NULL ? attr->port : 0;
 	int result = 0;
 	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER || out == NULL ||
-	    (attr != NULL && attr->waiting > HDL_MAX_PORT_WAITING))
+	    (attr != NULL && (attr->waiting > HDL_MAX_PORT_WAITING ||
+	                      (attr->signals & ~(uint32_t)HDL_SIGNAL_ALL) != 0)))
 		return -HDL_EINVAL;
 	if (number == 0 && !adapter->agent.on_node)
 		return -HDL_EHOSTUNREACH;
@@ -35,6 +36,7 @@ int hdl_port_open(struct hdl_adapter *adapter, const struct hdl_port_attr *attr,
 		port->context = attr != NULL ? attr->context : NULL;
 		ap_port_open(&apertures->node, &port->port, number);
 		port->port.owner = port;
+		port->port.signals = attr != NULL ? attr->signals : 0;
 		apertures->port_count++;
 	}
 	adapter_unlock(adapter);

@@ -23,8 +23,8 @@
  * Numbers: data, events, reads and responses count. The receiver accepts the expected number only.
  * A gap draws one ERROR with the expected number, and the sender goes back to it; so does a packet
  * that was damaged on its way, if its header is whole. ALIVEACK carries the number, too: it answers
- * ALIVE and every packet with CI_ASK. Where the other end checks no numbers, packets have none and
- * are forgotten when they are sent.
+ * every packet with CI_ASK, and ALIVE, whose own number it repeats. Where the other end checks no
+ * numbers, packets have none and are forgotten when they are sent.
  *
  * Trust: where one end is not trusted, the path is managed. Its out-of-band packets travel through
  * the node agent, which knows the numbers of the untrusted end and passes on what agrees with them;
@@ -103,7 +103,7 @@ struct ap_sink {
 	void (*commit)(void *context, const struct ap_path *path, size_t bytes);
 	/* @conn has another state. */
 	void (*changed)(void *context, struct ap_conn *conn);
-	/* AP_FULL: it is kept back, which holds for CI_EVENT only. */
+	/* AP_FULL: it is kept back, which holds for CI_EVENT only; others are lost. */
 	enum ap_delivered (*event)(void *context, struct ap_port *port,
 	                           const struct ap_event *event);
 	/* Data that was asked for with @token has come. */
@@ -141,6 +141,7 @@ struct ap_port {
 	struct ap_conn *offers, **offers_end;
 	uint32_t offer_count;
 	uint32_t open, rejected;
+	uint32_t signals; /* enum hdl_port_signal: packets that are events here */
 	void *owner;
 	struct ap_waiting room[HDL_MAX_PORT_WAITING];
 };
@@ -217,6 +218,8 @@ struct ap_conn {
 	uint64_t heard_ns; /* the last sign of life */
 	uint64_t began_ns; /* of the state */
 	uint32_t tries;
+	/* Numbers of ALIVEs: the last that was sent, that was answered, that we have to answer. */
+	uint32_t asks, lives, alive_number;
 	void *owner;
 };
 
@@ -289,7 +292,7 @@ static inline void ap_set_state(struct ap_conn *conn, uint8_t state)
 	conn->state = conn->in->state = state;
 }
 /* An event of @kind for the port of @conn; 0: none. */
-void ap_tell(struct ap_conn *conn, uint8_t kind);
+void ap_tell(struct ap_conn *conn, uint8_t kind, uint8_t reason);
 /* The outgoing side leads nowhere any more. */
 void ap_unpoint(struct ap_conn *conn);
 /* Become OPEN towards the end that @offer describes, at @path. */
@@ -318,6 +321,9 @@ unsigned ap_tick(struct ap_node *node, uint64_t now_ns);
 uint64_t ap_next_tick(const struct ap_node *node);
 /* Start or move the timer of @conn for what it waits for. */
 void ap_set_timer(struct ap_conn *conn);
+/* Send ALIVE on @conn, which is connected. If the peer has owed an answer for AP_SILENT_NS, the
+ * connection fails instead: frequent questions do not keep it alive. */
+void ap_ask_alive(struct ap_conn *conn);
 
 /* --- error.c --- */
 /* @conn ends because of @reason, which @element (enum ci_element) found. */

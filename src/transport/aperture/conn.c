@@ -76,10 +76,10 @@ static void ap_deactivate(struct ap_conn *conn)
 	conn->is_active = false;
 }
 
-void ap_tell(struct ap_conn *conn, uint8_t kind)
+void ap_tell(struct ap_conn *conn, uint8_t kind, uint8_t reason)
 {
 	struct ap_event event = {
-	        .kind = kind, .reason = conn->reason, .index = conn->own.index, .conn = conn};
+	        .kind = kind, .reason = reason, .index = conn->own.index, .conn = conn};
 	if (kind == CI_ERROR)
 		event.element = conn->element;
 	memcpy(event.source, conn->path.host, 16);
@@ -109,7 +109,7 @@ void ap_enter(struct ap_conn *conn, uint8_t state, uint8_t reason, uint8_t kind)
 	}
 	ap_set_timer(conn);
 	conn->node->sink->changed(conn->node->context, conn);
-	ap_tell(conn, kind);
+	ap_tell(conn, kind, reason);
 }
 
 void ap_unpoint(struct ap_conn *conn)
@@ -353,18 +353,41 @@ static void ap_hear_close(struct ap_conn *conn, const struct ci_packet *packet)
 	ap_enter(conn, HDL_APERTURE_CLOSED, HDL_REASON_CLOSED, CI_CLOSE);
 }
 
-/* --- ALIVE --- */
+/* --- ALIVE, ALIVEACK --- */
 
-static void ap_hear_alive(struct ap_conn *conn)
+/* A packet that the adapter has dealt with: an event, if the port wants to hear of it. */
+static void ap_tell_signal(struct ap_conn *conn, uint8_t kind, uint32_t signal)
+{
+	if (conn->port != NULL && (conn->port->signals & signal) != 0)
+		ap_tell(conn, kind, HDL_REASON_NONE);
+}
+
+static void ap_hear_alive(struct ap_conn *conn, const struct ci_packet *packet)
 {
 	if (ap_is_connected(conn->state)) {
 		conn->alive_due = true;
+		conn->alive_number = packet->offset;
 		ap_activate(conn);
+		ap_tell_signal(conn, CI_ALIVE, HDL_SIGNAL_ALIVE);
 	} else if (ap_knows_peer(conn)) {
 		struct ci_note note = {.reason = HDL_REASON_CLOSED, .element = CI_RECEIVER};
 		(void)ap_send_note(conn, CI_ERROR, &note);
 		ap_activate(conn);
 	}
+}
+
+/* CI_ASK: it answers ALIVE, not data. Only the first answer to an ALIVE that was sent counts. */
+static void ap_hear_aliveack(struct ap_conn *conn, const struct ci_packet *packet)
+{
+	if (!ap_is_connected(conn->state))
+		return;
+	ap_acked(conn, ci_get_note(packet).number, false);
+	uint32_t number = packet->offset;
+	if ((packet->flags & CI_ASK) == 0 || (int32_t)(number - conn->lives) <= 0 ||
+	    (int32_t)(conn->asks - number) < 0)
+		return;
+	conn->lives = number;
+	ap_tell_signal(conn, CI_ALIVEACK, HDL_SIGNAL_ALIVEACK);
 }
 
 void ap_hear_control(struct ap_conn *conn, const struct ci_packet *packet,
@@ -382,11 +405,10 @@ void ap_hear_control(struct ap_conn *conn, const struct ci_packet *packet,
 		ap_hear_close(conn, packet);
 		break;
 	case CI_ALIVE:
-		ap_hear_alive(conn);
+		ap_hear_alive(conn, packet);
 		break;
 	case CI_ALIVEACK:
-		if (ap_is_connected(conn->state))
-			ap_acked(conn, ci_get_note(packet).number, false);
+		ap_hear_aliveack(conn, packet);
 		break;
 	case CI_ERROR:
 		ap_hear_error(conn, packet);

@@ -84,7 +84,7 @@ void ap_report(struct ap_conn *conn, uint8_t element, uint8_t reason)
 	conn->reason = reason;
 	if (ap_is_connected(conn->state))
 		conn->node->sink->changed(conn->node->context, conn);
-	ap_tell(conn, CI_ERROR);
+	ap_tell(conn, CI_ERROR, reason);
 }
 
 /* Can @conn have sent something on @route? */

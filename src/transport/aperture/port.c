@@ -358,7 +358,7 @@ static void ap_hear_status(struct ap_node *node, const struct ci_packet *packet,
 	uint8_t body[CI_STATUSACK_BYTES], reason;
 	uint32_t action;
 	struct ci_status status = ci_get_status(packet);
-	const struct ap_port *port = ap_port_find(node, (uint16_t)ci_row(packet->index));
+	struct ap_port *port = ap_port_find(node, (uint16_t)ci_row(packet->index));
 	struct ci_offer to = {.index = status.index, .nonce = status.nonce};
 	if (port == NULL) {
 		ap_send_reject(node, from, &to, HDL_REASON_NO_PORT);
@@ -383,6 +383,11 @@ static void ap_hear_status(struct ap_node *node, const struct ci_packet *packet,
 	                          .bytes = ci_set_status(CI_STATUSACK, &status, body),
 	                          .data = body};
 	(void)ap_send(node, from, &reply);
+	if ((port->signals & HDL_SIGNAL_STATUS) == 0)
+		return;
+	struct ap_event event = {.kind = CI_STATUS, .index = status.index};
+	memcpy(event.source, from->host, 16);
+	(void)node->sink->event(node->context, port, &event);
 }
 
 void ap_ask_status(struct ap_conn *conn, const struct ap_path *path, uint16_t number,

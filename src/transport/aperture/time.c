@@ -49,6 +49,19 @@ static void ap_send_alive(struct ap_conn *conn)
 	ap_activate(conn);
 }
 
+void ap_ask_alive(struct ap_conn *conn)
+{
+	uint64_t now = conn->node->now_ns;
+	if (conn->awaiting && now - conn->heard_ns > AP_SILENT_NS) {
+		ap_give_up(conn, CI_SENDER, HDL_REASON_SILENT);
+		return;
+	}
+	if (!conn->awaiting)
+		conn->heard_ns = now;
+	conn->awaiting = true;
+	ap_send_alive(conn);
+}
+
 static void ap_expire_open(struct ap_conn *conn)
 {
 	struct ap_node *node = conn->node;
@@ -67,10 +80,7 @@ static void ap_expire_open(struct ap_conn *conn)
 		else
 			ap_send_close(conn, true);
 	} else {
-		if (!conn->awaiting)
-			conn->heard_ns = node->now_ns;
-		conn->awaiting = true;
-		ap_send_alive(conn);
+		ap_ask_alive(conn);
 	}
 }
 

@@ -66,12 +66,17 @@ static bool ap_send_note_by(struct ap_conn *conn, uint8_t kind, uint8_t flags,
 	                           .cluster = conn->out->cluster,
 	                           .index = conn->out->index,
 	                           .nonce = conn->out->nonce.first,
+	                           .offset = kind == CI_ALIVE        ? conn->asks + 1
+	                                     : (flags & CI_ASK) != 0 ? conn->alive_number
+	                                                             : 0,
 	                           .bytes = ci_set_note(kind, note, body),
 	                           .data = body};
 	if (kind == CI_ERROR)
 		ap_count(conn->node, HDL_APERTURE_COUNTER_ERRORS_OUT, 1);
-	return by_agent ? ap_send_by_agent(conn->node, &conn->path, &packet)
-	                : ap_send(conn->node, &conn->path, &packet);
+	bool sent = by_agent ? ap_send_by_agent(conn->node, &conn->path, &packet)
+	                     : ap_send(conn->node, &conn->path, &packet);
+	conn->asks += sent && kind == CI_ALIVE;
+	return sent;
 }
 
 bool ap_send_note(struct ap_conn *conn, uint8_t kind, const struct ci_note *note)
