@@ -202,6 +202,10 @@ struct hdl_oob_status {
 	uint32_t waiting;  /* events in the queue of last_port, when the agent looked into it */
 	uint32_t criteria; /* which events get a message: the agent's to set (heddled(8)) */
 	uint32_t last_port;
+	/* Of the last event that told of an error: */
+	uint32_t error_port;
+	uint32_t error_index; /* of the aperture */
+	int32_t error_status; /* a negative error of error.h; 0: there was none */
 };
 
 /* hdl_oob_query - what the node agent knows of our ports

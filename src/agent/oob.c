@@ -87,6 +87,12 @@ static uint32_t oob_look(const struct oob_part *part, const struct oob_message *
 	return waiting <= UINT32_MAX ? (uint32_t)waiting : 0;
 }
 
+/* @status is what the process says: a negative error of heddle/error.h, or nonsense. */
+static const char *oob_error_text(int32_t status)
+{
+	return status < 0 && status > -4096 ? strerror(-status) : "unknown";
+}
+
 static void oob_hear(struct oob_part *part, const struct oob_message *message)
 {
 	struct agent_oob *told = &part->told;
@@ -97,12 +103,18 @@ static void oob_hear(struct oob_part *part, const struct oob_message *message)
 	told->nobody += (message->bits & OOB_NOBODY) != 0;
 	told->last_port = message->port;
 	told->waiting = oob_look(part, message);
+	if ((message->bits & OOB_ERRORS) != 0) {
+		told->error_port = message->port;
+		told->error_status = message->status;
+		told->error_index = message->index;
+	}
 	if ((message->bits & OOB_FAILURES) != 0)
 		log_info("%s (%d): its adapter reports failure %u", part->client->program,
 		         (int)part->client->pid, message->type);
 	else if ((message->bits & OOB_ERRORS) != 0)
-		log_info("%s (%d): an error at port %u", part->client->program,
-		         (int)part->client->pid, message->port);
+		log_info("%s (%d): an error at port %u, aperture 0x%08x: %s", part->client->program,
+		         (int)part->client->pid, message->port, message->index,
+		         oob_error_text(message->status));
 }
 
 /* Read what a process has told; bounded, since it may write all the time. */

@@ -70,7 +70,7 @@
 
 #include "port/udp.h"
 
-#define AGENT_VERSION  20u
+#define AGENT_VERSION  21u
 #define AGENT_SOCKET   "agent.sock"
 #define AGENT_LOCK     "agent.lock"
 #define AGENT_ROVER    "agent.next"
@@ -370,6 +370,9 @@ struct agent_oob {
 	uint64_t messages, blocked, errors, failures, lost, wakes, refused, nobody;
 	uint32_t waiting; /* events in the queue of the last port, as the agent saw them */
 	uint32_t criteria;
+	uint32_t error_port, error_index; /* of the last error */
+	int32_t error_status;
+	uint32_t reserved;
 };
 
 /* SCTP: all kinds that begin with SCTP_. */

@@ -40,11 +40,14 @@ struct oob_message {
 	uint32_t bits; /* enum oob_bit: why it was sent */
 	uint16_t port; /* FAILURES: 0 */
 	uint16_t type; /* of the event; FAILURES: enum hdl_event_type */
+	/* Of the event: what the error is, and which aperture it concerns. */
+	int32_t status;
+	uint32_t index;
 	/* Where the agent finds the pointers of the port's queue in the process, if it wants to
 	 * look into it; 0: nowhere. */
 	uint64_t wrptr_addr, rdptr_addr;
 };
-_Static_assert(sizeof(struct oob_message) == 24, "both sides are of one build");
+_Static_assert(sizeof(struct oob_message) == 32, "both sides are of one build");
 
 struct oob_block {
 	_Alignas(64) _Atomic uint32_t criteria;

@@ -5,6 +5,7 @@
 
 #include "adapter/adapter.h"
 #include "base/log.h"
+#include "port/oob.h"
 
 #define PORTS 65536u
 
@@ -134,18 +135,18 @@ enum eventq_result eventq_deliver(struct hdl_adapter *adapter, uint16_t port,
 	struct hdl_port_event placed = *event;
 	if (queue == NULL) {
 		/* Signals also wake calls like hdl_port_waiting(); these would wait for a queue. */
-		if (event->type >= HDL_PORT_DATA || event->type == HDL_PORT_ERROR)
-			oob_nobody(adapter, port, event->type);
+		bool nobody = event->type >= HDL_PORT_DATA || event->type == HDL_PORT_ERROR;
+		oob_note(adapter, port, NULL, event, nobody ? OOB_NOBODY : 0);
 		return EVENTQ_NO_PORT;
 	}
 	placed.port = port;
 	switch (evring_put(&queue->writer, &placed, data, bytes)) {
 	case EVRING_INTERRUPT:
 		eventq_interrupt(queue);
-		oob_note(adapter, queue, event->type, true);
+		oob_note(adapter, port, queue, event, OOB_BLOCKED);
 		return EVENTQ_PLACED;
 	case EVRING_PLACED:
-		oob_note(adapter, queue, event->type, false);
+		oob_note(adapter, port, queue, event, 0);
 		return EVENTQ_PLACED;
 	case EVRING_TOO_LONG:
 		return EVENTQ_TOO_LONG;
@@ -157,11 +158,12 @@ enum eventq_result eventq_deliver(struct hdl_adapter *adapter, uint16_t port,
 
 void eventq_lose(struct hdl_adapter *adapter, uint16_t port)
 {
+	const struct hdl_port_event event = {.type = HDL_PORT_LOST};
 	struct hdl_eventq *queue = eventq_find(adapter, port);
 	if (queue == NULL)
 		return;
 	queue->lost++;
-	oob_nobody(adapter, port, HDL_PORT_LOST);
+	oob_note(adapter, port, queue, &event, OOB_NOBODY);
 	evring_lose(&queue->writer);
 	if (evring_tell_lost(&queue->writer) == EVRING_INTERRUPT)
 		eventq_interrupt(queue);

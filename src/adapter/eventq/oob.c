@@ -81,23 +81,21 @@ static void oob_send(struct hdl_adapter *adapter, const struct oob_message *mess
 	}
 }
 
-void oob_note(struct hdl_adapter *adapter, const struct hdl_eventq *queue, uint16_t type,
-              bool blocked)
+void oob_note(struct hdl_adapter *adapter, uint16_t port, const struct hdl_eventq *queue,
+              const struct hdl_port_event *event, uint32_t bits)
 {
-	const struct evring_block *block = queue->writer.block;
-	struct oob_message message = {
-	        .bits = (type < 16 ? 1u << type : 0) | (blocked ? (uint32_t)OOB_BLOCKED : 0) |
-	                (type == HDL_PORT_ERROR ? (uint32_t)OOB_ERRORS : 0),
-	        .port = queue->port,
-	        .type = type,
-	        .wrptr_addr = (uint64_t)(uintptr_t)&block->events_writer.wrptr,
-	        .rdptr_addr = (uint64_t)(uintptr_t)&block->events_writer.rdptr_copy};
-	oob_send(adapter, &message);
-}
-
-void oob_nobody(struct hdl_adapter *adapter, uint16_t port, uint16_t type)
-{
-	struct oob_message message = {.bits = OOB_NOBODY, .port = port, .type = type};
+	uint16_t type = event->type;
+	struct oob_message message = {.bits = bits | (type < 16 ? 1u << type : 0) |
+	                                      (type == HDL_PORT_ERROR ? (uint32_t)OOB_ERRORS : 0),
+	                              .port = port,
+	                              .type = type,
+	                              .status = event->status,
+	                              .index = event->index};
+	if (queue != NULL) {
+		const struct evring_block *block = queue->writer.block;
+		message.wrptr_addr = (uint64_t)(uintptr_t)&block->events_writer.wrptr;
+		message.rdptr_addr = (uint64_t)(uintptr_t)&block->events_writer.rdptr_copy;
+	}
 	oob_send(adapter, &message);
 }
 
@@ -141,6 +139,9 @@ int hdl_oob_query(struct hdl_adapter *adapter, struct hdl_oob_status *status)
 	                                  .nobody = told->nobody,
 	                                  .waiting = told->waiting,
 	                                  .criteria = told->criteria,
-	                                  .last_port = told->last_port};
+	                                  .last_port = told->last_port,
+	                                  .error_port = told->error_port,
+	                                  .error_index = told->error_index,
+	                                  .error_status = told->error_status};
 	return 0;
 }

@@ -26,13 +26,11 @@ void oob_attach(struct hdl_adapter *adapter);
 void oob_again(struct hdl_adapter *adapter);
 /* The agent offers a queue: @fds are its block and a bell, which are taken over. */
 void oob_take(struct hdl_adapter *adapter, int *fds);
-/* An event of @type was delivered to @queue, whose application sleeps, or not. With the drive
- * lock. */
-void oob_note(struct hdl_adapter *adapter, const struct hdl_eventq *queue, uint16_t type,
-              bool blocked);
-/* An event of @type came to @port, and nobody can be woken: there is no queue, or no room. With the
+/* @event came to @port, whose queue is @queue; NULL: it has none. @bits (enum oob_bit) say what is
+ * to be known beside its form: that the application sleeps, that nobody can be woken. With the
  * drive lock. */
-void oob_nobody(struct hdl_adapter *adapter, uint16_t port, uint16_t type);
+void oob_note(struct hdl_adapter *adapter, uint16_t port, const struct hdl_eventq *queue,
+              const struct hdl_port_event *event, uint32_t bits);
 /* The adapter has failed: an asynchronous event of @type. With the drive lock. */
 void oob_failed(struct hdl_adapter *adapter, uint16_t type);
 void oob_end(struct hdl_adapter *adapter);

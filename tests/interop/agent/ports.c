@@ -114,6 +114,8 @@ static void claims_3_and_13_errors_and_failures_wake_the_agent(void **state)
 	assert_int_equal(status.wakes, 1);
 	assert_int_equal(status.errors, 1);
 	assert_int_equal(status.blocked, 0);
+	assert_int_equal(status.error_status, 0); /* the event had none */
+	assert_int_equal(status.error_port, 78);
 	adapter_lock(adapters[0]);
 	adapter_event(adapters[0], HDL_EVENT_MEMORY_GONE, HDL_DETAIL_GONE, NULL,
 	              (struct hdl_key){0});
@@ -122,6 +124,42 @@ static void claims_3_and_13_errors_and_failures_wake_the_agent(void **state)
 		status = ask(adapters[0]);
 	assert_int_equal(status.failures, 1);
 	assert_int_equal(status.wakes, 2);
+	MUST(hdl_eventq_close(queue));
+	close_both();
+}
+
+/* Claim 13: the data on the agent's queue says what the error is, also where no queue of the
+ * application has the event. */
+static void claim_13_the_message_says_what_the_error_is(void **state)
+{
+	(void)state;
+	struct hdl_port_event event = {
+	        .type = HDL_PORT_ERROR, .status = -HDL_EACCES, .index = 0x01400007};
+	struct hdl_port_event other = {.type = HDL_PORT_REJECT, .status = -HDL_EINVAL, .index = 9};
+	open_both();
+	struct hdl_eventq *queue = open_port(adapters[0], 84);
+	struct hdl_oob_status status = ask(adapters[0]);
+	assert_int_equal(status.error_port | status.error_index, 0);
+	adapter_lock(adapters[0]);
+	assert_int_equal(eventq_deliver(adapters[0], 84, &event, NULL, 0), EVENTQ_PLACED);
+	assert_int_equal(eventq_deliver(adapters[0], 84, &other, NULL, 0), EVENTQ_PLACED);
+	adapter_unlock(adapters[0]);
+	status = ask(adapters[0]);
+	assert_int_equal(status.errors, 1);
+	assert_int_equal(status.error_port, 84);
+	assert_int_equal(status.error_status, -HDL_EACCES);
+	assert_int_equal(status.error_index, 0x01400007);
+	event.status = -HDL_ETIMEDOUT;
+	event.index = 0x01400008;
+	adapter_lock(adapters[0]);
+	assert_int_equal(eventq_deliver(adapters[0], 85, &event, NULL, 0), EVENTQ_NO_PORT);
+	adapter_unlock(adapters[0]);
+	status = ask(adapters[0]);
+	assert_int_equal(status.errors, 2);
+	assert_int_equal(status.nobody, 1);
+	assert_int_equal(status.error_port, 85);
+	assert_int_equal(status.error_status, -HDL_ETIMEDOUT);
+	assert_int_equal(status.error_index, 0x01400008);
 	MUST(hdl_eventq_close(queue));
 	close_both();
 }
@@ -239,6 +277,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(figure_9_who_sleeps_is_named_to_the_agent),
 	        cmocka_unit_test(claims_3_and_13_errors_and_failures_wake_the_agent),
+	        cmocka_unit_test(claim_13_the_message_says_what_the_error_is),
 	        cmocka_unit_test(nobody_to_wake_concerns_the_agent),
 	        cmocka_unit_test(a_writer_spoils_its_own_queue_alone),
 	        cmocka_unit_test(the_next_agent_has_a_queue_again),
