@@ -189,6 +189,16 @@ HDL_API int hdl_eventset_wait(struct hdl_eventset *set, struct hdl_eventq **queu
  * Returns: the descriptor; -HDL_EINVAL. */
 HDL_API int hdl_eventset_fd(struct hdl_eventset *set);
 
+/* What an event is to the node agent, by bits: its form is 1 << enum hdl_port_event_type, and
+ * these. One that has a bit of the criteria gets a message on the agent's own queue. */
+enum hdl_oob_bit {
+	HDL_OOB_BLOCKED = 1 << 16,  /* the application sleeps */
+	HDL_OOB_ERRORS = 1 << 17,   /* it tells of an error */
+	HDL_OOB_FAILURES = 1 << 18, /* a failure of the adapter, which concerns no port */
+	HDL_OOB_NOBODY = 1 << 19,   /* nobody can be woken: the port has no queue, or no room */
+	HDL_OOB_ALL = 0xfffff       /* all of these, and all forms */
+};
+
 /* What the node agent knows of the ports of a process, from its own queue. */
 struct hdl_oob_status {
 	uint64_t messages; /* [OOB-DATA:PORT], since the agent and the process met */
@@ -200,7 +210,8 @@ struct hdl_oob_status {
 	uint64_t wakes;    /* how often the agent was woken by messages of any process */
 	uint64_t refused;  /* out-of-band packets of ours that the agent did not pass on */
 	uint32_t waiting;  /* events in the queue of last_port, when the agent looked into it */
-	uint32_t criteria; /* which events get a message: the agent's to set (heddled(8)) */
+	uint32_t criteria; /* enum hdl_oob_bit: which events get a message (hdl_oob_set()) */
+	uint32_t waking;   /* and which of these wake the agent */
 	uint32_t last_port;
 	/* Of the last event that told of an error: */
 	uint32_t error_port;
@@ -218,6 +229,51 @@ struct hdl_oob_status {
  * Returns: 0; -HDL_EINVAL; -HDL_EHOSTUNREACH the adapter is not on a node, or has no agent;
  * -HDL_ETIMEDOUT. */
 HDL_API int hdl_oob_query(struct hdl_adapter *adapter, struct hdl_oob_status *status);
+
+/* hdl_oob_set - set the criteria of the node agent's own queue
+ *
+ * Chooses which events of ports get a message (@criteria), and which of these wake the agent
+ * (@waking), for process @pid; with @pid 0 for all processes, also those that come later. Both are
+ * bits of enum hdl_oob_bit and of forms. They replace the former ones, and are in force when the
+ * call returns. At ports of programs that are not trusted (heddle-ci(7)) the forms from CONNECT to
+ * STATUS count in any case. The next agent begins with HEDDLE_CRITERIA again (heddled(8)).
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: until the agent has answered, two seconds at most. No agent is started.
+ * Returns: 0; -HDL_EINVAL a bit is unknown, or wakes the agent without being a criterion;
+ * -HDL_EACCES the calling program is not trusted; -HDL_ESTALE no process @pid has a port with an
+ * event queue; -HDL_EHOSTUNREACH no agent runs; -HDL_EIO. */
+HDL_API int hdl_oob_set(int pid, uint32_t criteria, uint32_t waking);
+
+/* A process with ports that have event queues, as the node agent sees it. */
+struct hdl_oob_process {
+	char node[64]; /* empty: the machine's own */
+	char program[64];
+	int pid;
+	uint32_t slot;
+	bool trusted;
+	struct hdl_oob_status status;
+};
+
+/* hdl_oob_observe - what the node agent knows of the ports of every process
+ *
+ * The first element has pid 0, and the criteria of processes that come later. The others are one
+ * per adapter that has opened event queues. Does not start an agent.
+ *
+ * Owner: the caller owns *list and frees it with hdl_oob_observe_free().
+ * Threads: any.
+ * Blocks: until the agent has answered, two seconds at most.
+ * Returns: 0; -HDL_EHOSTUNREACH no agent runs; -HDL_EINVAL; -HDL_ENOMEM; -HDL_EIO. */
+HDL_API int hdl_oob_observe(struct hdl_oob_process **list, size_t *count);
+
+/* hdl_oob_observe_free - free the result of hdl_oob_observe()
+ *
+ * Owner: @list is freed.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: nothing. */
+HDL_API void hdl_oob_observe_free(struct hdl_oob_process *list);
 
 #ifdef __cplusplus
 }

@@ -240,10 +240,7 @@ extern const struct agent_service wire_service;      /* management.c */
 extern const struct agent_service introduce_service; /* introduce.c */
 extern const struct agent_service vswitch_service;   /* vswitch.c */
 extern const struct agent_service oob_service;       /* oob.c */
-
-/* oob.c: what HEDDLE_CRITERIA says, as bits of enum oob_bit. False: there is an unknown word. */
-bool oob_criteria(const char *words, uint32_t *criteria, uint32_t *wakes);
-extern const struct agent_service aperture_service; /* aperture.c */
+extern const struct agent_service aperture_service;  /* aperture.c */
 
 extern const struct agent_service sctp_service; /* sctp.c */
 

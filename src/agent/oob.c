@@ -3,9 +3,9 @@
  * it is awake, or asked. What its criteria say should wake it (errors, failures, nobody else to
  * wake; at ports of a program that is not trusted, signals) rings its bell, if its IRQ bit is set.
  *
- * HEDDLE_CRITERIA in the agent's environment sets the criteria: words of blocked, errors, failures,
- * nobody, the forms connect, accept, reject, close, alive, aliveack, error, status, data and var,
- * and all, with commas between them; words that begin with ! wake the agent as well. */
+ * HEDDLE_CRITERIA in the agent's environment sets the criteria (claim 9 of APERTURE), and a trusted
+ * program may change them while the agent runs: for all processes, or for one. They are in force as
+ * soon as the agent has written them to the blocks. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,10 @@ struct oob_part {
 	struct client *client;
 	struct oob_block *block;
 	struct ring_rx lane;
-	struct agent_oob told; /* what it has told so far */
+	struct agent_oob told;        /* what it has told so far */
+	struct oob_criteria criteria; /* as in its block, where the process could change them */
+	uint32_t signals;             /* what counts in any case */
+	bool own;                     /* the criteria were set for this process alone */
 };
 
 /* There is one agent per process, and one thread. */
@@ -36,41 +39,9 @@ static struct {
 	struct agent_source source; /* first */
 	int bell[2];
 	struct oob_part *parts;
-	uint32_t criteria, wakes;
+	bool begun;
+	struct oob_criteria criteria; /* of processes that come later */
 } oob = {.bell = {-1, -1}};
-
-static const struct {
-	const char *word;
-	uint32_t bits;
-} oob_words[] = {
-        {"blocked", OOB_BLOCKED}, {"errors", OOB_ERRORS}, {"failures", OOB_FAILURES},
-        {"all", OOB_ALL},         {"connect", 1u << 1},   {"accept", 1u << 2},
-        {"reject", 1u << 3},      {"close", 1u << 4},     {"alive", 1u << 5},
-        {"aliveack", 1u << 6},    {"error", 1u << 7},     {"status", 1u << 8},
-        {"data", 1u << 9},        {"var", 1u << 10},      {"nobody", OOB_NOBODY},
-};
-
-bool oob_criteria(const char *words, uint32_t *criteria, uint32_t *wakes)
-{
-	*criteria = *wakes = 0;
-	while (*words != '\0') {
-		bool wake = *words == '!', known = false;
-		words += wake;
-		size_t length = strcspn(words, ",");
-		for (size_t i = 0; i < sizeof(oob_words) / sizeof(oob_words[0]); i++)
-			if (strlen(oob_words[i].word) == length &&
-			    strncmp(oob_words[i].word, words, length) == 0) {
-				*criteria |= oob_words[i].bits;
-				*wakes |= wake ? oob_words[i].bits : 0;
-				known = true;
-			}
-		if (!known)
-			return false;
-		words += length;
-		words += *words == ',';
-	}
-	return true;
-}
 
 /* How many events wait in the queue that @message names: the agent looks into it. The addresses are
  * the process's own, and whatever they lead to is only counted. */
@@ -152,20 +123,97 @@ static void oob_rang(struct agent_source *source)
 	}
 }
 
-/* The bell and the criteria, with the first process. */
-static bool oob_begin(struct agent *agent)
+/* --- criteria --- */
+
+/* What the environment says. Whoever needs the criteria first has to call this. */
+static void oob_begin_criteria(void)
 {
 	const char *words = secure_getenv("HEDDLE_CRITERIA");
+	char list[OOB_TEXT];
+	if (oob.begun)
+		return;
+	oob.begun = true;
+	oob.criteria = (struct oob_criteria){OOB_CRITERIA, OOB_WAKES};
+	struct oob_criteria asked;
+	const char *bad = words != NULL ? oob_parse(words, &asked) : NULL;
+	if (words != NULL && bad == NULL)
+		oob.criteria = asked;
+	if (bad != NULL) {
+		oob_list(list);
+		log_error("HEDDLE_CRITERIA: unknown word \"%.*s\", so the defaults hold; words are "
+		          "%s",
+		          (int)strcspn(bad, ","), bad, list);
+	}
+}
+
+/* From now on @criteria hold for @part, beside what counts at its ports in any case. */
+static void oob_apply(struct oob_part *part, const struct oob_criteria *criteria)
+{
+	part->criteria.events = criteria->events | part->signals;
+	part->criteria.wakes = criteria->wakes | part->signals;
+	atomic_store(&part->block->criteria, part->criteria.events);
+	atomic_store(&part->block->wakes, part->criteria.wakes);
+}
+
+/* Another adapter of a process that has criteria of its own gets these. */
+static const struct oob_criteria *oob_criteria_for(pid_t pid, bool *own)
+{
+	for (const struct oob_part *at = oob.parts; at != NULL; at = at->next)
+		if (at->own && at->client->pid == pid) {
+			*own = true;
+			return &at->criteria;
+		}
+	*own = false;
+	return &oob.criteria;
+}
+
+static void oob_set(struct agent *agent, struct client *client, struct agent_request *request)
+{
+	const struct agent_oob_set *set = &request->msg.u.oob_set;
+	const struct oob_criteria criteria = {set->criteria, set->waking};
+	char text[OOB_TEXT];
+	bool found = set->pid == 0;
+	oob_begin_criteria();
+	if (ci_is_untrusted(agent, client)) {
+		client_refuse(client, EACCES, "the program is not trusted");
+		return;
+	}
+	if (!oob_is_possible(&criteria) || set->pid < 0) {
+		client_refuse(client, EINVAL, "there are no such criteria");
+		return;
+	}
+	for (struct oob_part *at = oob.parts; at != NULL; at = at->next) {
+		if (set->pid != 0 && at->client->pid != set->pid)
+			continue;
+		at->own = set->pid != 0;
+		oob_apply(at, &criteria);
+		found = true;
+	}
+	if (!found) {
+		client_refuse(client, ESTALE, "the process has no ports with event queues");
+		return;
+	}
+	if (set->pid == 0)
+		oob.criteria = criteria;
+	oob_print(&criteria, text);
+	if (set->pid == 0)
+		log_info("process %d set the criteria of all: %s", (int)client->pid, text);
+	else
+		log_info("process %d set the criteria of process %d: %s", (int)client->pid,
+		         (int)set->pid, text);
+	struct agent_msg end = {.kind = AGENT_END};
+	tell(client, &end, NULL, 0);
+}
+
+/* --- processes --- */
+
+/* The bell, with the first process. */
+static bool oob_begin(struct agent *agent)
+{
 	struct epoll_event interest = {.events = EPOLLIN, .data.ptr = &oob.source};
+	oob_begin_criteria();
 	if (oob.bell[0] >= 0)
 		return true;
-	oob.criteria = OOB_CRITERIA;
-	oob.wakes = OOB_WAKES;
-	if (words != NULL && !oob_criteria(words, &oob.criteria, &oob.wakes)) {
-		log_error("HEDDLE_CRITERIA=%s: unknown word; see heddled(8)", words);
-		oob.criteria = OOB_CRITERIA;
-		oob.wakes = OOB_WAKES;
-	}
 	oob.source.ready = oob_rang;
 	if (!bell_make(oob.bell))
 		return false;
@@ -181,7 +229,7 @@ static struct oob_part *oob_of(const struct client *client)
 }
 
 /* A new block for @part. Returns its descriptor, which the caller closes, or -1. */
-static int oob_make(struct oob_part *part, uint32_t signals)
+static int oob_make(struct oob_part *part)
 {
 	int fd = memfile_make("heddle-oob", oob_bytes());
 	void *block = MAP_FAILED;
@@ -193,8 +241,7 @@ static int oob_make(struct oob_part *part, uint32_t signals)
 		return -1;
 	}
 	part->block = block;
-	atomic_store(&part->block->criteria, oob.criteria | signals);
-	atomic_store(&part->block->wakes, oob.wakes | signals);
+	oob_apply(part, oob_criteria_for(part->client->pid, &part->own));
 	ring_format(part->block->lane, OOB_SLOTS);
 	ring_rx_attach(&part->lane, part->block->lane, OOB_SLOTS);
 	ring_arm(&part->lane);
@@ -208,10 +255,12 @@ static void oob_attach(struct agent *agent, struct client *client, struct agent_
 	if (oob_of(client) != NULL || !oob_begin(agent))
 		return;
 	struct oob_part *part = calloc(1, sizeof(*part));
-	uint32_t signals = ci_is_untrusted(agent, client) ? OOB_SIGNALS : 0;
-	int fds[2] = {part != NULL ? oob_make(part, signals) : -1, bell_lend(oob.bell[1])};
-	if (fds[0] >= 0 && fds[1] >= 0) {
+	if (part != NULL) {
 		part->client = client;
+		part->signals = ci_is_untrusted(agent, client) ? OOB_SIGNALS : 0;
+	}
+	int fds[2] = {part != NULL ? oob_make(part) : -1, bell_lend(oob.bell[1])};
+	if (fds[0] >= 0 && fds[1] >= 0) {
 		part->next = oob.parts;
 		oob.parts = part;
 		tell(client, &msg, fds, 2);
@@ -223,20 +272,49 @@ static void oob_attach(struct agent *agent, struct client *client, struct agent_
 			close(fds[i]);
 }
 
+/* Read what the process has told, and say what is known of it. */
+static struct agent_oob oob_status(struct oob_part *part)
+{
+	oob_turn(part);
+	part->told.lost = atomic_load(&part->block->lost);
+	part->told.criteria = part->criteria.events;
+	part->told.waking = part->criteria.wakes;
+	part->told.refused = part->client->refused;
+	return part->told;
+}
+
 static void oob_query(struct agent *agent, struct client *client, struct agent_request *request)
 {
 	(void)agent;
 	struct oob_part *part = oob_of(client);
-	struct agent_msg msg = {.kind = AGENT_OOB_STATUS};
-	if (part != NULL) {
-		oob_turn(part);
-		part->told.lost = atomic_load(&part->block->lost);
-		part->told.criteria = atomic_load(&part->block->criteria);
-		msg.u.oob = part->told;
-	}
-	msg.u.oob.refused = client->refused;
+	struct agent_msg msg = {.kind = AGENT_OOB_STATUS, .u.oob.refused = client->refused};
+	if (part != NULL)
+		msg.u.oob = oob_status(part);
 	msg.u.oob.token = request->msg.u.oob.token;
 	tell(client, &msg, NULL, 0);
+}
+
+static void oob_observe(struct agent *agent, struct client *client, struct agent_request *request)
+{
+	(void)request;
+	oob_begin_criteria();
+	struct agent_msg later = {.kind = AGENT_OOB_PROCESS,
+	                          .u.oob_process.oob = {.criteria = oob.criteria.events,
+	                                                .waking = oob.criteria.wakes}};
+	tell(client, &later, NULL, 0);
+	for (struct oob_part *at = oob.parts; at != NULL; at = at->next) {
+		struct client *of = at->client;
+		struct agent_msg msg = {.kind = AGENT_OOB_PROCESS,
+		                        .u.oob_process = {.pid = of->pid,
+		                                          .slot = of->slot,
+		                                          .trusted = !ci_is_untrusted(agent, of),
+		                                          .oob = oob_status(at)}};
+		memcpy(msg.u.oob_process.node, of->node_name, AGENT_NAME_MAX);
+		memcpy(msg.u.oob_process.program, of->program, AGENT_NAME_MAX);
+		tell(client, &msg, NULL, 0);
+	}
+	struct agent_msg end = {.kind = AGENT_END};
+	tell(client, &end, NULL, 0);
 }
 
 static void oob_leave(struct agent *agent, struct client *client)
@@ -256,6 +334,8 @@ static void oob_leave(struct agent *agent, struct client *client)
 static const struct service_kind oob_kinds[] = {
         {AGENT_OOB_ATTACH, AGENT_MSG_HEADER_BYTES, false, oob_attach},
         {AGENT_OOB_QUERY, AGENT_MSG_BYTES(oob), false, oob_query},
+        {AGENT_OOB_OBSERVE, AGENT_MSG_HEADER_BYTES, true, oob_observe},
+        {AGENT_OOB_SET, AGENT_MSG_BYTES(oob_set), true, oob_set},
 };
 
 const struct agent_service oob_service = {.name = "ports",

@@ -1,8 +1,10 @@
-/* heddle aperture: the aperture tables of programs that use Heddle, and the status of a port. */
+/* heddle aperture: the aperture tables of programs that use Heddle, the status of a port, and what
+ * concerns the node agent (criteria.c). */
 #include <argp.h>
 #include <arpa/inet.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +12,7 @@
 #include <heddle/aperture.h>
 
 #include "cli/command.h"
+#include "cli/criteria.h"
 #include "cli/target.h"
 
 #define STATUS_WAIT_MS 3000
@@ -19,7 +22,47 @@ struct aperture_words {
 	const char *node; /* NULL: all of them */
 	bool asks;        /* for the status of @target */
 	struct target target;
+	bool about_criteria, sets; /* shows, or sets @criteria ... */
+	int pid;                   /* ... of this process; 0: of all */
+	struct oob_criteria criteria;
 };
+
+static void parse_criteria(const char *arg, struct argp_state *state)
+{
+	struct aperture_words *words = state->input;
+	const char *bad = oob_parse(arg, &words->criteria);
+	char list[OOB_TEXT];
+	oob_list(list);
+	words->sets = true;
+	if (bad != NULL)
+		argp_error(state,
+		           "'%.*s' is not a criterion; give words of %s, with commas between them, "
+		           "and ! before those that wake the agent",
+		           (int)strcspn(bad, ","), bad, list);
+}
+
+static void parse_argument(char *arg, struct argp_state *state)
+{
+	struct aperture_words *words = state->input;
+	if (state->arg_num == 0 && strcmp(arg, "status") == 0)
+		words->asks = true;
+	else if (state->arg_num == 0 && strcmp(arg, "criteria") == 0)
+		words->about_criteria = true;
+	else if (words->about_criteria && state->arg_num == 1)
+		parse_criteria(arg, state);
+	else if (!words->asks || state->arg_num != 1)
+		argp_error(state, "'%s' is too much", arg);
+	else if (!target_parse(arg, &words->target))
+		argp_error(state, "'%s' is not NODE:PORT, with a port from 1 to 65535", arg);
+}
+
+/* A process id; 0: it is none. */
+static int parse_pid(const char *text)
+{
+	char *end;
+	long pid = strtol(text, &end, 10);
+	return *text != '\0' && *end == '\0' && pid > 0 && pid <= INT_MAX ? (int)pid : 0;
+}
 
 static error_t aperture_parse(int key, char *arg, struct argp_state *state)
 {
@@ -32,15 +75,18 @@ static error_t aperture_parse(int key, char *arg, struct argp_state *state)
 		words->node = arg;
 		return 0;
 	case ARGP_KEY_ARG:
-		if (state->arg_num == 0 && strcmp(arg, "status") == 0)
-			words->asks = true;
-		else if (!words->asks || state->arg_num != 1)
-			argp_error(state, "'%s' is too much", arg);
-		else if (!target_parse(arg, &words->target))
-			argp_error(state, "'%s' is not NODE:PORT, with a port from 1 to 65535",
-			           arg);
+		parse_argument(arg, state);
+		return 0;
+	case 'p':
+		words->pid = parse_pid(arg);
+		if (words->pid == 0)
+			argp_error(state, "'%s' is not a process id", arg);
 		return 0;
 	case ARGP_KEY_END:
+		if (words->pid != 0 && !words->about_criteria)
+			argp_error(state, "--pid is for criteria");
+		if (words->node != NULL && words->about_criteria)
+			argp_error(state, "--node is not for criteria");
 		if (words->asks && words->target.node == NULL)
 			argp_error(state, "name the port, NODE:PORT");
 		return 0;
@@ -52,6 +98,7 @@ static error_t aperture_parse(int key, char *arg, struct argp_state *state)
 static const struct argp_option aperture_options[] = {
         {"json", 'j', NULL, 0, "Write JSON", 0},
         {"node", 'n', "NAME", 0, "Show only the programs of the node NAME", 0},
+        {"pid", 'p', "PID", 0, "With criteria: of this process alone", 0},
         {0}};
 
 /* --- words --- */
@@ -174,7 +221,7 @@ static json_t *port_json(const struct hdl_port_info *port)
 	                 (int)port->rejected);
 }
 
-static json_t *owner_json(const struct hdl_aperture_process *p)
+static json_t *owner_json(const struct hdl_aperture_process *p, const struct hdl_oob_status *known)
 {
 	char gid[INET6_ADDRSTRLEN];
 	json_t *apertures = json_array(), *ports = json_array(), *counters = json_object();
@@ -185,11 +232,11 @@ static json_t *owner_json(const struct hdl_aperture_process *p)
 	for (size_t i = 0; i < HDL_APERTURE_COUNTER_COUNT; i++)
 		json_object_set_new(counters, p->counters[i].name,
 		                    json_integer((json_int_t)p->counters[i].value));
-	return json_pack("{s:s,s:s,s:s,s:i,s:i,s:b,s:b,s:o,s:o,s:o}", "node", p->node, "gid",
+	return json_pack("{s:s,s:s,s:s,s:i,s:i,s:b,s:b,s:o,s:o,s:o,s:o}", "node", p->node, "gid",
 	                 inet_ntop(AF_INET6, p->gid.raw, gid, sizeof(gid)), "program", p->program,
 	                 "pid", p->pid, "slot", (int)p->slot, "seen", p->seen, "trusted",
 	                 p->seen && p->trust == HDL_TRUST_USER, "ports", ports, "apertures",
-	                 apertures, "counters", counters);
+	                 apertures, "counters", counters, "last_error", oob_error_json(known));
 }
 
 /* --- for people --- */
@@ -254,7 +301,7 @@ static void print_outgoing(const struct hdl_aperture_info *info)
 	putchar('\n');
 }
 
-static void print_owner(const struct hdl_aperture_process *p)
+static void print_owner(const struct hdl_aperture_process *p, const struct hdl_oob_status *known)
 {
 	printf("  %s (pid %d), slot %u: ", p->program, p->pid, p->slot);
 	if (!p->seen) {
@@ -271,6 +318,7 @@ static void print_owner(const struct hdl_aperture_process *p)
 		print_incoming(&p->apertures[i]);
 	for (size_t i = 0; i < p->count; i++)
 		print_outgoing(&p->apertures[i]);
+	oob_error_print(known);
 	bool any = false;
 	for (size_t i = 0; i < HDL_APERTURE_COUNTER_COUNT; i++)
 		if (p->counters[i].value != 0) {
@@ -282,6 +330,23 @@ static void print_owner(const struct hdl_aperture_process *p)
 		putchar('\n');
 }
 
+/* What the agent knows of each process, beside what can be read from its memory. */
+struct agent_view {
+	struct hdl_oob_process *list;
+	size_t count;
+};
+
+static const struct hdl_oob_status *view_of(const struct agent_view *view,
+                                            const struct hdl_aperture_process *p)
+{
+	static const struct hdl_oob_status nothing;
+	for (size_t i = 0; i < view->count; i++)
+		if (view->list[i].pid == p->pid && view->list[i].slot == p->slot &&
+		    strcmp(view->list[i].node, p->node) == 0)
+			return &view->list[i].status;
+	return &nothing;
+}
+
 static int owner_order(const void *a, const void *b)
 {
 	const struct hdl_aperture_process *x = a, *y = b;
@@ -289,7 +354,7 @@ static int owner_order(const void *a, const void *b)
 	return order != 0 ? order : (x->pid > y->pid) - (x->pid < y->pid);
 }
 
-static void print_owners(const struct aperture_words *words,
+static void print_owners(const struct aperture_words *words, const struct agent_view *view,
                          const struct hdl_aperture_process *list, size_t count)
 {
 	char gid[INET6_ADDRSTRLEN];
@@ -301,7 +366,7 @@ static void print_owners(const struct aperture_words *words,
 			printf("%snode %s  %s\n", last == NULL ? "" : "\n",
 			       list[i].node[0] != '\0' ? list[i].node : "(this machine)",
 			       inet_ntop(AF_INET6, list[i].gid.raw, gid, sizeof(gid)));
-		print_owner(&list[i]);
+		print_owner(&list[i], view_of(view, &list[i]));
 		last = &list[i];
 	}
 	if (last == NULL)
@@ -322,17 +387,21 @@ static int show_apertures(const struct aperture_words *words)
 	}
 	if (count > 0)
 		qsort(list, count, sizeof(*list), owner_order);
+	struct agent_view view = {0};
+	(void)hdl_oob_observe(&view.list, &view.count); /* without: no errors are known */
 	if (words->json) {
 		json_t *all = json_array();
 		for (size_t i = 0; i < count; i++)
 			if (words->node == NULL || strcmp(words->node, list[i].node) == 0)
-				json_array_append_new(all, owner_json(&list[i]));
+				json_array_append_new(
+				        all, owner_json(&list[i], view_of(&view, &list[i])));
 		json_dumpf(all, stdout, JSON_INDENT(2));
 		putchar('\n');
 		json_decref(all);
 	} else {
-		print_owners(words, list, count);
+		print_owners(words, &view, list, count);
 	}
+	hdl_oob_observe_free(view.list);
 	hdl_aperture_observe_free(list, count);
 	return fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
@@ -383,14 +452,18 @@ int aperture_command(int argc, char **argv)
 	static const struct argp argp = {
 	        aperture_options,
 	        aperture_parse,
-	        "\nstatus NODE:PORT",
-	        "The apertures and ports of the programs that use Heddle: tables, counters; or the "
-	        "status of a port.",
+	        "\nstatus NODE:PORT\ncriteria [WORDS]",
+	        "The apertures and ports of the programs that use Heddle: tables, counters; the "
+	        "status of a port; or which events of ports concern the node agent.",
 	        NULL,
 	        NULL,
 	        NULL};
 	struct aperture_words words = {0};
 	if (argp_parse(&argp, argc, argv, 0, NULL, &words) != 0)
 		return EXIT_WRONG_USAGE;
+	if (words.sets)
+		return criteria_set(words.pid, &words.criteria);
+	if (words.about_criteria)
+		return criteria_show(words.pid, words.json);
 	return words.asks ? ask_status(&words) : show_apertures(&words);
 }

@@ -114,10 +114,12 @@ _heddle() {
 		;;
 	aperture)
 		case $prev in
-		-n | --node) ;;
+		-n | --node | -p | --pid) ;;
 		*)
-			((COMP_CWORD == 2)) && more="status"
-			mapfile -t COMPREPLY < <(compgen -W "$more -j --json -n --node --help --usage --version" -- "$cur")
+			((COMP_CWORD == 2)) && more="status criteria"
+			[[ ${COMP_WORDS[2]} == criteria ]] && more="blocked errors failures nobody connect accept reject close alive aliveack \
+				error status data var all none"
+			mapfile -t COMPREPLY < <(compgen -W "$more -j --json -n --node -p --pid --help --usage --version" -- "$cur")
 			;;
 		esac
 		;;

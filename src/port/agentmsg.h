@@ -58,6 +58,10 @@
  *     OOB_ATTACHED                         <--  + block, bell
  *   OOB_QUERY {token}                    -->
  *     OOB_STATUS {token, ...}              <--  what the agent knows of our ports
+ *   OOB_OBSERVE                          -->  instead of HELLO
+ *     OOB_PROCESS {pid, ...}               <--  pid 0: those to come; one per process; then END
+ *   OOB_SET {pid, criteria}              -->  instead of HELLO
+ *     END                                  <--  they are in force; or REFUSED {why}
  *   VS_OBSERVE                           -->  instead of VS_ATTACH
  *     VS_MEMBER {node, ...}                <--  + board, one per member; then END */
 #ifndef PORT_AGENTMSG_H
@@ -143,6 +147,9 @@ enum agent_kind {
 	AGENT_OOB_ATTACHED,
 	AGENT_OOB_QUERY,
 	AGENT_OOB_STATUS,
+	AGENT_OOB_OBSERVE,
+	AGENT_OOB_PROCESS,
+	AGENT_OOB_SET,
 	AGENT_CI_OPEN,
 	AGENT_CI_OPENED,
 	AGENT_CI_FRAME,
@@ -363,15 +370,30 @@ struct agent_vs_member {
 	uint64_t apids;
 };
 
-/* Ports: OOB_QUERY and OOB_STATUS. (The others have no part.) */
+/* Ports: OOB_QUERY and OOB_STATUS; OOB_PROCESS; OOB_SET. (The others have no part.) */
 struct agent_oob {
 	uint32_t token;
 	uint32_t last_port;
 	uint64_t messages, blocked, errors, failures, lost, wakes, refused, nobody;
-	uint32_t waiting; /* events in the queue of the last port, as the agent saw them */
-	uint32_t criteria;
+	uint32_t waiting;          /* events in the queue of the last port, as the agent saw them */
+	uint32_t criteria, waking; /* enum oob_bit */
 	uint32_t error_port, error_index; /* of the last error */
 	int32_t error_status;
+};
+
+struct agent_oob_process {
+	char node[AGENT_NAME_MAX];
+	char program[AGENT_NAME_MAX];
+	int32_t pid; /* 0: criteria are those of processes that come later */
+	uint32_t slot;
+	uint32_t trusted;
+	uint32_t reserved;
+	struct agent_oob oob;
+};
+
+struct agent_oob_set {
+	int32_t pid; /* 0: all processes, also those that come later */
+	uint32_t criteria, waking;
 	uint32_t reserved;
 };
 
@@ -408,6 +430,8 @@ struct agent_msg {
 		struct agent_vs_port vs_port;
 		struct agent_vs_member vs_member;
 		struct agent_oob oob;
+		struct agent_oob_process oob_process;
+		struct agent_oob_set oob_set;
 		struct agent_sctp sctp;
 	} u;
 };

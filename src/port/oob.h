@@ -5,7 +5,8 @@
  * it:
  *
  *   0      criteria (u32)       agent: which events get a message, enum oob_bit
- *   4      wakes (u32)          agent: which of these wake the agent, if its IRQ bit is set
+ *   4      wakes (u32)          agent: which of these wake the agent, if its IRQ bit is set;
+ *                               it may change both at any time
  *   64     lost (u64)           process: messages that found no room
  *   128    lane from the process to the agent (base/ring.h); its armed word is the agent's IRQ bit
  *
@@ -15,6 +16,7 @@
 #define PORT_OOB_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/ring.h"
@@ -35,6 +37,31 @@ enum oob_bit {
 #define OOB_CRITERIA ((uint32_t)(OOB_BLOCKED | OOB_ERRORS | OOB_FAILURES | OOB_NOBODY))
 #define OOB_WAKES    ((uint32_t)(OOB_ERRORS | OOB_FAILURES | OOB_NOBODY))
 #define OOB_SIGNALS  0x1feu
+
+/* Which events get a message, and which of these wake the agent. */
+struct oob_criteria {
+	uint32_t events, wakes; /* enum oob_bit; nothing wakes that is not among events */
+};
+static inline bool oob_is_possible(const struct oob_criteria *criteria)
+{
+	return (criteria->events & ~(uint32_t)OOB_ALL) == 0 &&
+	       (criteria->wakes & ~criteria->events) == 0;
+}
+
+/* Criteria are spelled as words with commas between them; one that begins with ! wakes the agent as
+ * well. Beside those in the table there are "all" and "none". */
+struct oob_word {
+	const char *word;
+	uint32_t bits;
+};
+#define OOB_WORDS 14u
+#define OOB_TEXT  192u /* room for all words */
+extern const struct oob_word oob_words[OOB_WORDS];
+/* Returns NULL; or the word that is unknown, which ends at a comma or with @text. */
+const char *oob_parse(const char *text, struct oob_criteria *criteria);
+void oob_print(const struct oob_criteria *criteria, char text[OOB_TEXT]);
+/* All the words that there are. */
+void oob_list(char text[OOB_TEXT]);
 
 struct oob_message {
 	uint32_t bits; /* enum oob_bit: why it was sent */

@@ -159,8 +159,15 @@ static int observe_look_at(void *context, const struct agent_msg *msg, const str
 	return result;
 }
 
+/* Why the agent refuses, as a call returns it; what users can do nothing about is an I/O error. */
+static int observe_refused(const struct agent_refused *refused)
+{
+	int error = refused->error;
+	return error == EACCES || error == EINVAL || error == ESTALE ? -error : -HDL_EIO;
+}
+
 /* Receive one message of the agent's answer. Returns 1 if there are more. */
-static int take_answer(int sock, observe_look *look, void *context)
+static int observe_take(int sock, observe_hear *hear, void *context)
 {
 	struct agent_msg msg;
 	int fds[UNIXSOCK_MAX_FDS], fd_count, result = -HDL_EIO;
@@ -170,21 +177,18 @@ static int take_answer(int sock, observe_look *look, void *context)
 	ssize_t got = unixsock_receive(sock, &msg, sizeof(msg), fds, &fd_count);
 	if (got == (ssize_t)sizeof(msg) && msg.kind == AGENT_END) {
 		result = 0;
-	} else if (got == (ssize_t)sizeof(msg) && msg.kind == AGENT_PROCESS && fd_count == 1) {
-		struct tables tables;
-		result = tables_map(&tables, fds[0], &msg.u.process.sizes);
-		if (result == 0) {
-			result = look(context, &msg, &tables);
-			tables_unmap(&tables);
-			result = result == 0 ? 1 : result;
-		}
+	} else if (got == (ssize_t)sizeof(msg) && msg.kind == AGENT_REFUSED) {
+		result = observe_refused(&msg.u.refused);
+	} else if (got == (ssize_t)sizeof(msg) && hear != NULL) {
+		result = hear(context, &msg, fds, fd_count);
+		result = result == 0 ? 1 : result;
 	}
 	while (fd_count > 0)
 		close(fds[--fd_count]);
 	return result;
 }
 
-int observe_each(observe_look *look, void *context)
+int observe_ask(struct agent_msg *ask, observe_hear *hear, void *context)
 {
 	char directory[RUNDIR_MAX], path[RUNDIR_MAX + 16];
 	if (rundir_open(directory, NULL) != 0)
@@ -193,12 +197,38 @@ int observe_each(observe_look *look, void *context)
 	int sock = unixsock_connect(path);
 	if (sock < 0)
 		return sock == -ENOENT || sock == -ECONNREFUSED ? -HDL_EHOSTUNREACH : -HDL_EIO;
-	struct agent_msg ask = {.version = AGENT_VERSION, .kind = AGENT_OBSERVE};
-	int result = unixsock_send(sock, &ask, sizeof(ask), NULL, 0) == 0 ? 1 : -HDL_EIO;
+	ask->version = AGENT_VERSION;
+	int result = unixsock_send(sock, ask, sizeof(*ask), NULL, 0) == 0 ? 1 : -HDL_EIO;
 	while (result == 1)
-		result = take_answer(sock, look, context);
+		result = observe_take(sock, hear, context);
 	close(sock);
 	return result;
+}
+
+struct looking {
+	observe_look *look;
+	void *context;
+};
+
+static int observe_process(void *context, const struct agent_msg *msg, const int *fds, int fd_count)
+{
+	const struct looking *looking = context;
+	struct tables tables;
+	if (msg->kind != AGENT_PROCESS || fd_count != 1)
+		return -HDL_EIO;
+	int result = tables_map(&tables, fds[0], &msg->u.process.sizes);
+	if (result != 0)
+		return result;
+	result = looking->look(looking->context, msg, &tables);
+	tables_unmap(&tables);
+	return result;
+}
+
+int observe_each(observe_look *look, void *context)
+{
+	struct agent_msg ask = {.kind = AGENT_OBSERVE};
+	struct looking looking = {look, context};
+	return observe_ask(&ask, observe_process, &looking);
 }
 
 int hdl_observe(struct hdl_process **list, size_t *count)

@@ -11,6 +11,15 @@
 #include "adapter/reach/tables.h"
 #include "port/agentmsg.h"
 
+/* One message of the agent's answer; the descriptors stay the caller's. Not 0: an error that ends
+ * the whole. */
+typedef int observe_hear(void *context, const struct agent_msg *msg, const int *fds, int fd_count);
+
+/* Ask the agent of this user, which does not have to know us; no agent is started. Calls @hear for
+ * every message up to AGENT_END; NULL: nothing else is expected. Returns 0; -HDL_EHOSTUNREACH no
+ * agent runs; -HDL_EACCES, -HDL_EINVAL, -HDL_ESTALE it refuses; -HDL_EIO; what @hear returned. */
+int observe_ask(struct agent_msg *ask, observe_hear *hear, void *context);
+
 /* Look at one process: @msg (AGENT_PROCESS) has its names, @tables are mapped during the call. Not
  * 0: an error that ends the whole. */
 typedef int observe_look(void *context, const struct agent_msg *msg, const struct tables *tables);

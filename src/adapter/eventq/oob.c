@@ -117,6 +117,25 @@ void oob_forget(struct hdl_adapter *adapter)
 	adapter->oob.block = NULL;
 }
 
+struct hdl_oob_status oob_status(const struct agent_oob *told)
+{
+	return (struct hdl_oob_status){.messages = told->messages,
+	                               .blocked = told->blocked,
+	                               .errors = told->errors,
+	                               .failures = told->failures,
+	                               .lost = told->lost,
+	                               .wakes = told->wakes,
+	                               .refused = told->refused,
+	                               .nobody = told->nobody,
+	                               .waiting = told->waiting,
+	                               .criteria = told->criteria,
+	                               .waking = told->waking,
+	                               .last_port = told->last_port,
+	                               .error_port = told->error_port,
+	                               .error_index = told->error_index,
+	                               .error_status = told->error_status};
+}
+
 int hdl_oob_query(struct hdl_adapter *adapter, struct hdl_oob_status *status)
 {
 	struct agent_msg msg = {.kind = AGENT_OOB_QUERY};
@@ -128,20 +147,6 @@ int hdl_oob_query(struct hdl_adapter *adapter, struct hdl_oob_status *status)
 	int result = agent_ask(adapter, &msg, &msg.u.oob.token);
 	if (result != 0)
 		return result == -HDL_EAGAIN ? -HDL_EHOSTUNREACH : result;
-	const struct agent_oob *told = &msg.u.oob;
-	*status = (struct hdl_oob_status){.messages = told->messages,
-	                                  .blocked = told->blocked,
-	                                  .errors = told->errors,
-	                                  .failures = told->failures,
-	                                  .lost = told->lost,
-	                                  .wakes = told->wakes,
-	                                  .refused = told->refused,
-	                                  .nobody = told->nobody,
-	                                  .waiting = told->waiting,
-	                                  .criteria = told->criteria,
-	                                  .last_port = told->last_port,
-	                                  .error_port = told->error_port,
-	                                  .error_index = told->error_index,
-	                                  .error_status = told->error_status};
+	*status = oob_status(&msg.u.oob);
 	return 0;
 }

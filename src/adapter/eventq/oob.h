@@ -33,6 +33,8 @@ void oob_note(struct hdl_adapter *adapter, uint16_t port, const struct hdl_event
               const struct hdl_port_event *event, uint32_t bits);
 /* The adapter has failed: an asynchronous event of @type. With the drive lock. */
 void oob_failed(struct hdl_adapter *adapter, uint16_t type);
+/* What the agent told, as calls return it. */
+struct hdl_oob_status oob_status(const struct agent_oob *told);
 void oob_end(struct hdl_adapter *adapter);
 /* In a child of fork(): it has no mapping of the block. */
 void oob_forget(struct hdl_adapter *adapter);

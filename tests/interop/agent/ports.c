@@ -1,10 +1,12 @@
 /* The agent's own queue (AP7): a running application does not concern the agent; one that sleeps
  * gets a message there that names its port, errors and failures wake the agent, a process that
- * writes too much loses its own messages alone, and a new agent gets a queue again. */
+ * writes too much loses its own messages alone, and a new agent gets a queue again. The criteria
+ * change while all of them run. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -17,6 +19,7 @@
 #include <heddle/aperture.h>
 
 #include "adapter/adapter.h"
+#include "adapter/agent/observe.h"
 #include "end.h"
 #include "port/oob.h"
 
@@ -164,6 +167,214 @@ static void claim_13_the_message_says_what_the_error_is(void **state)
 	close_both();
 }
 
+/* --- criteria that change --- */
+
+/* A process with a port that lives until its socket closes. */
+static void keep_a_port(int talk, const char *node, const char *address)
+{
+	(void)node;
+	(void)address;
+	struct hdl_open_attr attr = {.on_node = true};
+	struct hdl_adapter *adapter;
+	char byte = 0;
+	MUST(hdl_open(&attr, &adapter));
+	(void)open_port(adapter, 86);
+	must(write(talk, &byte, 1) == 1 ? 0 : -HDL_EIO, "write");
+	_exit(read(talk, &byte, 1) == 0 ? 0 : 1);
+}
+
+/* What the agent has for process @pid; 0: for those to come. */
+static struct hdl_oob_status observed(pid_t pid)
+{
+	struct hdl_oob_process *list;
+	struct hdl_oob_status status = {0};
+	size_t count;
+	bool found = false;
+	MUST(hdl_oob_observe(&list, &count));
+	assert_true(count > 0 && list[0].pid == 0);
+	for (size_t i = 0; i < count; i++)
+		if (list[i].pid == pid) {
+			assert_true(pid == 0 || list[i].trusted);
+			status = list[i].status;
+			found = true;
+		}
+	hdl_oob_observe_free(list);
+	assert_true(found);
+	return status;
+}
+
+static void claims_9_and_11_criteria_change_while_the_agent_runs(void **state)
+{
+	(void)state;
+	const uint32_t data = 1u << HDL_PORT_DATA, close = 1u << HDL_PORT_CLOSE;
+	char byte;
+	struct child child = child_start(keep_a_port, NULL, NULL);
+	assert_int_equal(read(child.talk, &byte, 1), 1);
+	open_both();
+	struct hdl_eventq *queue = open_port(adapters[0], 87);
+	assert_int_equal(observed(0).criteria, OOB_CRITERIA);
+	deliver(adapters[0], 87, HDL_PORT_DATA); /* the application does not sleep */
+	assert_int_equal(ask(adapters[0]).messages, 0);
+	/* For all: in force at once, without a message to the processes. */
+	MUST(hdl_oob_set(0, data, 0));
+	deliver(adapters[0], 87, HDL_PORT_DATA);
+	deliver(adapters[0], 87, HDL_PORT_ERROR); /* does not concern the agent any more */
+	struct hdl_oob_status status = ask(adapters[0]);
+	assert_int_equal(status.messages, 1);
+	assert_int_equal(status.errors, 0);
+	assert_int_equal(status.criteria, data);
+	assert_int_equal(status.waking, 0);
+	assert_int_equal(observed(child.pid).criteria, data);
+	/* What comes later gets the present ones. */
+	struct hdl_eventq *later = open_port(adapters[1], 88);
+	assert_int_equal(ask(adapters[1]).criteria, data);
+	uint64_t wakes = ask(adapters[0]).wakes;
+	MUST(hdl_oob_set(0, data, data));
+	deliver(adapters[1], 88, HDL_PORT_DATA);
+	for (int i = 0; i < PATIENCE_MS && status.wakes == wakes; i++, usleep(1000))
+		status = ask(adapters[0]);
+	assert_int_equal(status.wakes, wakes + 1);
+	/* For one process: all its adapters, and nobody else. */
+	MUST(hdl_oob_set(getpid(), close | data, close));
+	assert_int_equal(ask(adapters[0]).criteria, close | data);
+	assert_int_equal(ask(adapters[1]).waking, close);
+	assert_int_equal(observed(child.pid).criteria, data);
+	assert_int_equal(observed(0).criteria, data);
+	MUST(hdl_oob_set(child.pid, 0, 0));
+	assert_int_equal(observed(child.pid).criteria, 0);
+	assert_int_equal(ask(adapters[0]).criteria, close | data);
+	MUST(hdl_oob_set(0, OOB_CRITERIA, OOB_WAKES));
+	assert_int_equal(observed(child.pid).waking, OOB_WAKES);
+	assert_int_equal(observed(getpid()).criteria, OOB_CRITERIA);
+	MUST(hdl_eventq_close(queue));
+	MUST(hdl_eventq_close(later));
+	close_both();
+	child_kill(&child);
+}
+
+static void claim_9_another_adapter_has_the_criteria_of_its_process(void **state)
+{
+	(void)state;
+	open_both();
+	struct hdl_eventq *first = open_port(adapters[0], 89);
+	MUST(hdl_oob_set(getpid(), OOB_FAILURES, 0));
+	struct hdl_eventq *second = open_port(adapters[1], 90);
+	assert_int_equal(ask(adapters[1]).criteria, OOB_FAILURES);
+	assert_int_equal(observed(0).criteria, OOB_CRITERIA);
+	MUST(hdl_eventq_close(first));
+	MUST(hdl_eventq_close(second));
+	close_both();
+	/* The next ones are another matter. */
+	open_both();
+	first = open_port(adapters[0], 89);
+	assert_int_equal(ask(adapters[0]).criteria, OOB_CRITERIA);
+	MUST(hdl_eventq_close(first));
+	close_both();
+}
+
+static void criteria_that_are_refused(void **state)
+{
+	(void)state;
+	open_both();
+	assert_int_equal(hdl_oob_set(-1, 0, 0), -HDL_EINVAL);
+	assert_int_equal(hdl_oob_set(0, OOB_ERRORS, OOB_BLOCKED), -HDL_EINVAL);
+	assert_int_equal(hdl_oob_set(0, OOB_ALL + 1u, 0), -HDL_EINVAL);
+	assert_int_equal(hdl_oob_set(getpid(), 0, 0), -HDL_ESTALE); /* it has no queue yet */
+	assert_int_equal(hdl_oob_set(1, 0, 0), -HDL_ESTALE);
+	assert_int_equal(hdl_oob_observe(NULL, NULL), -HDL_EINVAL);
+	/* A program that does not use the call is refused by the agent. */
+	struct agent_msg bad = {.kind = AGENT_OOB_SET, .u.oob_set = {.waking = OOB_ERRORS}};
+	assert_int_equal(observe_ask(&bad, NULL, NULL), -HDL_EINVAL);
+	bad.u.oob_set = (struct agent_oob_set){.pid = -5};
+	assert_int_equal(observe_ask(&bad, NULL, NULL), -HDL_EINVAL);
+	assert_int_equal(observed(0).criteria, OOB_CRITERIA);
+	close_both();
+}
+
+/* Claim 2: an ALIVE that comes over a connection has a form, as every event of a port. */
+static void claim_2_signals_are_forms(void **state)
+{
+	(void)state;
+	const uint32_t forms = HDL_SIGNAL_ALL;
+	struct hdl_port *ports[2];
+	struct hdl_eventq *queues[2];
+	struct hdl_aperture *ends[2];
+	struct hdl_limits limits;
+	struct hdl_port_status asked;
+	open_both();
+	for (int i = 0; i < 2; i++) {
+		struct hdl_port_attr attr = {.signals = HDL_SIGNAL_ALL};
+		MUST(hdl_port_open(adapters[i], &attr, &ports[i]));
+		MUST(hdl_eventq_open(ports[i], NULL, &queues[i]));
+		await_block(adapters[i]);
+		struct hdl_aperture_attr with = {.length = 4096, .port = ports[i]};
+		MUST(hdl_aperture_open(adapters[i], &with, &ends[i]));
+	}
+	MUST(hdl_adapter_query(adapters[1], &limits));
+	uint16_t number = hdl_port_number(ports[1]);
+	assert_int_equal(hdl_aperture_connect(ends[0], &limits.gid, number, 0), -HDL_EAGAIN);
+	MUST(hdl_aperture_accept(ends[1], ports[1], 0, NULL, PATIENCE_MS));
+	MUST(hdl_aperture_wait(ends[0], PATIENCE_MS));
+	MUST(hdl_oob_set(0, forms, 0));
+	uint64_t before[2] = {ask(adapters[0]).messages, ask(adapters[1]).messages};
+	MUST(hdl_aperture_alive(ends[0], PATIENCE_MS));
+	assert_true(ask(adapters[1]).messages > before[1]); /* ALIVE */
+	assert_int_equal(ask(adapters[1]).last_port, number);
+	assert_true(ask(adapters[0]).messages > before[0]); /* ALIVEACK */
+	MUST(hdl_oob_set(0, HDL_SIGNAL_STATUS, 0));
+	uint64_t count = ask(adapters[1]).messages;
+	MUST(hdl_aperture_alive(ends[0], PATIENCE_MS));
+	assert_int_equal(ask(adapters[1]).messages, count);
+	MUST(hdl_port_status(adapters[0], &limits.gid, number, &asked, PATIENCE_MS));
+	assert_int_equal(ask(adapters[1]).messages, count + 1);
+	MUST(hdl_oob_set(0, OOB_CRITERIA, OOB_WAKES));
+	for (int i = 0; i < 2; i++) {
+		MUST(hdl_aperture_free(ends[i]));
+		MUST(hdl_eventq_close(queues[i]));
+		MUST(hdl_port_close(ports[i]));
+	}
+	close_both();
+}
+
+/* What the command prints, which is next to the agent. */
+static void command_prints(const char *words, const char *expected)
+{
+	char line[256], text[8192] = "";
+	const char *agent = getenv("HEDDLE_AGENT");
+	assert_non_null(agent);
+	snprintf(line, sizeof(line), "'%.*s' %s", (int)strlen(agent) - 1, agent, words);
+	FILE *command = popen(line, "r");
+	assert_non_null(command);
+	text[fread(text, 1, sizeof(text) - 1, command)] = '\0';
+	assert_int_equal(pclose(command), 0);
+	if (strstr(text, expected) == NULL)
+		print_message("%s: no \"%s\" in\n%s", line, expected, text);
+	assert_non_null(strstr(text, expected));
+}
+
+static void the_command_shows_the_last_error(void **state)
+{
+	(void)state;
+	struct hdl_port_event event = {
+	        .type = HDL_PORT_ERROR, .status = -HDL_EACCES, .index = 0x01400007};
+	struct hdl_port *port;
+	struct hdl_eventq *queue;
+	open_both();
+	MUST(hdl_port_open(adapters[0], &(struct hdl_port_attr){.port = 91}, &port));
+	MUST(hdl_eventq_open(port, NULL, &queue));
+	await_block(adapters[0]);
+	command_prints("aperture --json", "\"last_error\": null");
+	adapter_lock(adapters[0]);
+	assert_int_equal(eventq_deliver(adapters[0], 91, &event, NULL, 0), EVENTQ_PLACED);
+	adapter_unlock(adapters[0]);
+	command_prints("aperture", "    last error at port 91, aperture 0x01400007: the object");
+	command_prints("aperture --json", "\"index\": 20971527,\n      \"status\": -13,");
+	command_prints("aperture criteria", "    last error at port 91, aperture 0x01400007: ");
+	MUST(hdl_eventq_close(queue));
+	MUST(hdl_port_close(port));
+	close_both();
+}
+
 static void nobody_to_wake_concerns_the_agent(void **state)
 {
 	(void)state;
@@ -278,6 +489,11 @@ int main(void)
 	        cmocka_unit_test(figure_9_who_sleeps_is_named_to_the_agent),
 	        cmocka_unit_test(claims_3_and_13_errors_and_failures_wake_the_agent),
 	        cmocka_unit_test(claim_13_the_message_says_what_the_error_is),
+	        cmocka_unit_test(claims_9_and_11_criteria_change_while_the_agent_runs),
+	        cmocka_unit_test(claim_9_another_adapter_has_the_criteria_of_its_process),
+	        cmocka_unit_test(criteria_that_are_refused),
+	        cmocka_unit_test(claim_2_signals_are_forms),
+	        cmocka_unit_test(the_command_shows_the_last_error),
 	        cmocka_unit_test(nobody_to_wake_concerns_the_agent),
 	        cmocka_unit_test(a_writer_spoils_its_own_queue_alone),
 	        cmocka_unit_test(the_next_agent_has_a_queue_again),

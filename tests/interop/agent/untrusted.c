@@ -256,6 +256,10 @@ static void try_calls(struct hdl_adapter *adapter, struct hdl_aperture *mine,
 	EXPECT(hdl_aperture_trust(adapter) == HDL_TRUST_NONE);
 	EXPECT(hdl_aperture_own(mine, &target) == -HDL_EACCES);
 	EXPECT(hdl_aperture_point(mine, &victim->loose) == -HDL_EACCES);
+	/* It cannot choose what of it concerns the agent, nor of others. */
+	EXPECT(hdl_oob_set(0, 0, 0) == -HDL_EACCES);
+	EXPECT(hdl_oob_set(getpid(), 0, 0) == -HDL_EACCES);
+	EXPECT(hdl_oob_set(getppid(), OOB_ALL, OOB_ALL) == -HDL_EACCES);
 	EXPECT(hdl_aperture_open_ip(adapter, NULL, 0, &victim->gid, 4000, &ip) == -HDL_EACCES ||
 	       adapter->net.address_count == 0);
 }
@@ -516,6 +520,34 @@ static void nothing_has_changed(void)
 	EXPECT(hdl_aperture_point(us.loose, &us.victim.taken) == 0); /* a trusted one may */
 }
 
+static struct hdl_oob_process observed(pid_t pid)
+{
+	struct hdl_oob_process *list, found = {0};
+	size_t count;
+	MUST(hdl_oob_observe(&list, &count));
+	for (size_t i = 0; i < count; i++)
+		if (list[i].pid == pid)
+			found = list[i];
+	hdl_oob_observe_free(list);
+	return found;
+}
+
+/* Whatever criteria a trusted program sets, signals at the stranger's ports concern the agent. */
+static void criteria_of_the_stranger(pid_t child)
+{
+	EXPECT(observed(0).status.criteria == OOB_CRITERIA && observed(getpid()).trusted);
+	EXPECT(observed(child).status.criteria == (OOB_CRITERIA | OOB_SIGNALS));
+	EXPECT(!observed(child).trusted);
+	MUST(hdl_oob_set(child, 0, 0));
+	EXPECT(observed(child).status.criteria == OOB_SIGNALS);
+	EXPECT(observed(child).status.waking == OOB_SIGNALS);
+	EXPECT(observed(getpid()).status.criteria == OOB_CRITERIA);
+	MUST(hdl_oob_set(0, OOB_ERRORS, 0));
+	EXPECT(observed(child).status.criteria == (OOB_ERRORS | OOB_SIGNALS));
+	EXPECT(observed(getpid()).status.criteria == OOB_ERRORS);
+	MUST(hdl_aperture_alive(us.met, WAIT)); /* through the agent */
+}
+
 /* We connect to the stranger. Nothing of it is the same pages. */
 static void the_other_way(void)
 {
@@ -589,6 +621,7 @@ int main(int argc, char **argv)
 	MUST(hdl_aperture_accept(us.met, us.port, 0, NULL, WAIT));
 	EXPECT(us.met->conn.path.managed == !on_wire());
 	nothing_has_changed();
+	criteria_of_the_stranger(child);
 	the_other_way();
 	killed_agent(us.back, us.held, us.other);
 	killed_stranger(child);

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""heddle aperture: the tables of other processes as they are, and the status of a port (AP1, AP3).
+"""heddle aperture: the tables of other processes as they are, and the status of a port (AP1, AP3); which events concern the
+agent (AP7).
 
   aperture.py BUILD
 """
@@ -115,12 +116,58 @@ class Aperture(situations.InDirectory):
         self.assertIn("nobody holds it", asked.stderr)
         self.assertIn("no node or host", self.heddle("aperture", "status", "nowhere.invalid:9").stderr)
 
+    def criteria(self, *words):
+        """What is shown of each process, and of those to come (0)."""
+        shown = self.heddle("aperture", "criteria", "--json", *words)
+        self.assertEqual((shown.returncode, shown.stderr), (0, ""))
+        return {p["pid"]: p for p in json.loads(shown.stdout)}
+
+    def test_criteria(self):
+        server, client = self.connected()
+        self.until(lambda: server["pid"] in self.criteria() and client["pid"] in self.criteria())
+        self.assertEqual((server["last_error"], server["trusted"]), (None, True))
+        begun = self.criteria()
+        for pid in (0, server["pid"], client["pid"]):
+            self.assertEqual((begun[pid]["criteria"], begun[pid]["waking"]), (["blocked", "errors", "failures", "nobody"], ["errors", "failures", "nobody"]))
+        self.assertIn("all: blocked,!errors,!failures,!nobody\n", self.heddle("aperture", "criteria").stdout)
+        # For all, at once and for those that come later.
+        done = self.heddle("aperture", "criteria", "data,!alive")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+        for pid, shown in self.criteria().items():
+            self.assertEqual((shown["criteria"], shown["waking"]), (["alive", "data"], ["alive"]), pid)
+        # For one.
+        self.assertEqual(self.heddle("aperture", "criteria", "none", "--pid", server["pid"]).returncode, 0)
+        self.assertEqual(self.criteria("--pid", server["pid"])[server["pid"]]["criteria"], [])
+        self.assertEqual([self.criteria()[pid]["criteria"] for pid in (0, client["pid"])], 2 * [["alive", "data"]])
+        self.assertIn(f"(pid {server['pid']}): none; ", self.heddle("aperture", "criteria", "-p", server["pid"]).stdout)
+        # A program that the agent does not trust cannot.
+        (self.dir / "untrusted").write_text("heddle\n")
+        done = self.heddle("aperture", "criteria", "all")
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("does not trust this program", done.stderr)
+        self.assertEqual(self.criteria()[0]["criteria"], ["alive", "data"])
+        for words in (["-p", 1], ["all", "-p", 1]):
+            (self.dir / "untrusted").unlink(missing_ok=True)
+            done = self.heddle("aperture", "criteria", *words)
+            self.assertEqual((done.returncode, done.stdout), (1, ""))
+            self.assertIn("process 1 has no port", done.stderr)
+
+    def test_unknown_criteria(self):
+        done = self.heddle("aperture", "criteria", "blocked,!erors,data")
+        self.assertEqual((done.returncode, done.stdout), (64, ""))
+        self.assertIn("'erors' is not a criterion; give words of blocked, errors, failures, nobody, connect, ", done.stderr)
+
     def test_nothing_there(self):
+        for words in ([], ["all"]):
+            done = self.heddle("aperture", "criteria", *words)
+            self.assertEqual((done.returncode, done.stdout), (1, ""))
+            self.assertIn("no node agent runs", done.stderr)
         self.assertEqual(self.heddle("aperture").stdout, "No program has apertures or ports now.\n")
         self.assertEqual(self.look(), [])
 
     def test_wrong_words(self):
-        for words in (["more"], ["status"], ["status", "one"], ["status", "one:0"], ["status", "one:1", "two"]):
+        for words in (["more"], ["status"], ["status", "one"], ["status", "one:0"], ["status", "one:1", "two"],
+                      ["criteria", "all", "more"], ["criteria", "-p", "0"], ["criteria", "-p", "1x"], ["-p", "1"], ["criteria", "-n", "one"]):
             done = self.heddle("aperture", *words)
             self.assertEqual((done.returncode, done.stdout), (64, ""), words)
             self.assertIn("heddle aperture: ", done.stderr)

@@ -279,6 +279,8 @@ static void test_services_of_the_agent(void **state)
 	        [AGENT_VS_OBSERVE] = AGENT_MSG_HEADER_BYTES,
 	        [AGENT_OOB_ATTACH] = AGENT_MSG_HEADER_BYTES,
 	        [AGENT_OOB_QUERY] = AGENT_MSG_BYTES(oob),
+	        [AGENT_OOB_OBSERVE] = AGENT_MSG_HEADER_BYTES,
+	        [AGENT_OOB_SET] = AGENT_MSG_BYTES(oob_set),
 	        [AGENT_CI_OPEN] = AGENT_MSG_BYTES(cm),
 	        [AGENT_CI_ARM] = AGENT_MSG_BYTES(cm),
 	        [AGENT_CI_DISARM] = AGENT_MSG_BYTES(cm),
@@ -288,10 +290,12 @@ static void test_services_of_the_agent(void **state)
 	        [AGENT_SCTP_BIND] = AGENT_MSG_BYTES(sctp),
 	        [AGENT_SCTP_UNBIND] = AGENT_MSG_BYTES(sctp),
 	};
-	/* A client of the virtual switch need not be a process of the node. */
+	/* A client of the virtual switch need not be a process of the node; nor one that looks at
+	 * others, or sets what concerns the agent. */
 	static const bool before_hello[AGENT_KIND_COUNT] = {
 	        [AGENT_HELLO] = true,   [AGENT_OBSERVE] = true,    [AGENT_VS_ATTACH] = true,
-	        [AGENT_VS_PORT] = true, [AGENT_VS_OBSERVE] = true,
+	        [AGENT_VS_PORT] = true, [AGENT_VS_OBSERVE] = true, [AGENT_OOB_OBSERVE] = true,
+	        [AGENT_OOB_SET] = true,
 	};
 	struct services services;
 	services_begin(&services, agent_services, agent_service_count);

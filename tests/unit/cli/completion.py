@@ -62,6 +62,7 @@ class Completion(unittest.TestCase):
         self.assertEqual(complete("heddle", "perf", "--operation", ""), {"send", "write", "read", "atomic"})
         self.assertEqual(complete("heddle", "perf", "--port", ""), set())
         self.assertEqual(complete("heddle", "aperture", "st"), {"status"})
+        self.assertEqual(complete("heddle", "aperture", "criteria", "al"), {"alive", "aliveack", "all"})
         self.assertEqual(complete("heddle", "run", "--device", ""), {"heddle0", "heddle_ib0", "heddle_iw0"})
 
     def test_codes(self):
