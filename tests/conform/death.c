@@ -179,20 +179,10 @@ static void rejoin_after_death(void **state)
 	}
 }
 
-/* A side that destroys its queue pair before it ends does not affect the other's, as on a wire;
- * what is sent then gets no answer. */
-static void an_orderly_end_fails_nothing(void **state)
+/* Side b, whose queue pair has been destroyed, ends in order. */
+static void b_leaves(struct world *w)
 {
-	struct world *w = *state;
-	if (w->port->stream)
-		skip(); /* both ends of a stream end together */
-	struct hdl_qp *qa, *qb;
-	if (w->port->one_adapter)
-		skip();
-	make_pair(w, NULL, &qa, &qb);
 	struct hdl_gid gid = w->b.gid;
-	post_recv(qa, 1, &w->a, 0, 8);
-	drop_qp(w, qb);
 	forget_object(w, w->b.mr);
 	assert_int_equal(hdl_mr_deregister(w->b.mr), 0);
 	forget_object(w, w->b.scq);
@@ -205,6 +195,22 @@ static void an_orderly_end_fails_nothing(void **state)
 	assert_int_equal(hdl_close(w->b.adapter), 0);
 	w->b.adapter = NULL;
 	expect_peer_gone(w, &w->a, &gid);
+}
+
+/* A side that destroys its queue pair before it ends does not affect the other's, as on a wire;
+ * what is sent then gets no answer. */
+static void an_orderly_end_fails_nothing(void **state)
+{
+	struct world *w = *state;
+	if (w->port->stream)
+		skip(); /* both ends of a stream end together */
+	struct hdl_qp *qa, *qb;
+	if (w->port->one_adapter)
+		skip();
+	make_pair(w, NULL, &qa, &qb);
+	post_recv(qa, 1, &w->a, 0, 8);
+	drop_qp(w, qb);
+	b_leaves(w);
 	expect_no_event(w);
 	expect_nothing(w, w->a.rcq);
 	assert_int_equal(qp_state_of(qa), HDL_QPS_RTS);
@@ -213,6 +219,36 @@ static void an_orderly_end_fails_nothing(void **state)
 	wait_wc(w, w->a.scq, &wc);
 	assert_int_equal(wc.status, HDL_WC_RETRY_EXC_ERR);
 	expect_flushed(w, w->a.rcq, qa, 1);
+	drop_qp(w, qa);
+	rejoin_and_talk(w);
+}
+
+/* What was sent to it before fails no sooner than on a wire, when its retries are used up: a
+ * program that has what it wanted is not disturbed. */
+static void an_orderly_end_fails_nothing_at_once(void **state)
+{
+	struct world *w = *state;
+	struct hdl_qp *qa, *qb;
+	struct hdl_wc wc;
+	if (w->port->one_adapter || w->port->stream || w->port->threaded)
+		skip(); /* threads may be late, and time runs */
+	make_pair(w, NULL, &qa, &qb);
+	post_recv(qb, 1, &w->b, 64, 100);
+	post_data(qa, 2, HDL_OP_SEND, &w->a, 0, 100);
+	expect_sent(w, w->a.scq, qa, 2, HDL_WC_SEND, 100);
+	expect_received(w, w->b.rcq, qb, qa, 1, 100);
+	drop_qp(w, qb);
+	for (uint32_t i = 3; i < 6; i++)
+		post_data(qa, i, HDL_OP_SEND, &w->a, 0, 100);
+	(void)hdl_progress(w->a.adapter);
+	b_leaves(w);
+	assert_int_equal(hdl_cq_poll(w->a.scq, &wc, 1), 0);
+	assert_int_equal(qp_state_of(qa), HDL_QPS_RTS);
+	wait_wc(w, w->a.scq, &wc);
+	assert_int_equal(wc.wr_id, 3);
+	assert_int_equal(wc.status, HDL_WC_RETRY_EXC_ERR);
+	for (uint32_t i = 4; i < 6; i++)
+		expect_flushed(w, w->a.scq, qa, i);
 	drop_qp(w, qa);
 	rejoin_and_talk(w);
 }
@@ -241,6 +277,7 @@ static const struct CMUnitTest tests[] = {
         BEHAVIOUR(datagrams_to_the_dead_vanish),
         BEHAVIOUR(rejoin_after_death),
         BEHAVIOUR(an_orderly_end_fails_nothing),
+        BEHAVIOUR(an_orderly_end_fails_nothing_at_once),
         BEHAVIOUR(joining_is_judged),
 };
 THEME(death_theme, tests);

@@ -21,20 +21,24 @@ static void local_posted(struct engine *engine, struct qp *qp)
 		local_answer(engine, qp);
 }
 
-/* Did the peer of @qp end its queue pair before it went? Then ours stays as it is, as it would on a
- * wire: nothing is owed, and what is sent from now on is not answered. */
+/* Did the peer of @qp end its queue pair before it went? */
 static bool left_in_order(const struct link *link, const struct qp *qp)
 {
 	struct qp_facts facts;
-	return wq_held(&qp->sq) == 0 &&
-	       qp_read_facts(&link->peer_qps[qp->attr.dest_qpn & link->peer_qp_mask], &facts) &&
+	return qp_read_facts(&link->peer_qps[qp->attr.dest_qpn & link->peer_qp_mask], &facts) &&
 	       (facts.type == 0 || facts.state == HDL_QPS_RESET);
 }
 
+/* If the peer left in order, our queue pair stays as it is, as it would on a wire: it repeats what
+ * was not answered until its retries are used up. A program that has what it wanted is done by
+ * then. (If the failure of a message that it does not need came in one batch with the last
+ * completion that it needs, ibv_srq_pingpong would give up.) */
 static void local_link_gone(struct engine *engine, struct qp *qp)
 {
 	if (!left_in_order(&engine->links[qp->link], qp))
 		local_peer_gone(engine, qp);
+	else if (qp->unanswered > 0)
+		local_peer_left(engine, qp);
 	qp->local.answer_due = qp->close_due = false;
 	qp->local.results_due = 0;
 }

@@ -78,6 +78,9 @@ void local_look(struct engine *engine, struct qp *qp);
 void local_timeout(struct engine *engine, struct qp *qp);
 /* Requester: the peer is gone. */
 void local_peer_gone(struct engine *engine, struct qp *qp);
+/* The process at the other end has gone, but ended its queue pair before: @qp repeats what was not
+ * answered, until its retries are used up. */
+void local_peer_left(struct engine *engine, struct qp *qp);
 /* RDMA by the initiator, on the target's memory. */
 /* The other end does not answer yet, or not any more: do what a timeout would do on a wire. */
 enum step local_not_ready(struct engine *engine, struct qp *qp, struct wqe_send *wqe);

@@ -236,6 +236,13 @@ void local_timeout(struct engine *engine, struct qp *qp)
 		engine_want_timer(engine, qp, local_timeout_ns(qp));
 }
 
+void local_peer_left(struct engine *engine, struct qp *qp)
+{
+	local_look(engine, qp);
+	if (qp->unanswered > 0)
+		local_retry_rewind_to(engine, qp, oldest_sent(qp));
+}
+
 void local_peer_gone(struct engine *engine, struct qp *qp)
 {
 	if (qp->type == HDL_QP_UD || qp_state(qp) == HDL_QPS_ERR)
