@@ -8,6 +8,7 @@
  *   calls.c   hdl_aperture_open(), _connect(), _accept(), _close() and their kin
  *   control.c hdl_aperture_control(), its pages, and destinations: hdl_aperture_point(), stores
  *   data.c    hdl_aperture_store(), _event(), _read(), _flush(), _check(), _alive()
+ *   kept.c    the memory of packets that may have to be sent again
  *   map.c     hdl_aperture_map() and what trackers need
  *   same.c    the same pages, between processes of one machine
  *   observe.c the tables of other processes, as a spectator sees them
@@ -85,9 +86,10 @@ struct hdl_aperture {
 	uint8_t *read_to;
 	pthread_mutex_t read_lock; /* one read at a time */
 	struct hdl_port_status status;
-	uint32_t status_token; /* that was answered */
-	uint64_t errors_seen;  /* by hdl_aperture_check() */
-	uint64_t refused_seen; /* by the read that waits */
+	uint32_t status_token;       /* that was answered */
+	uint64_t errors_seen;        /* by hdl_aperture_check() */
+	uint64_t refused_seen;       /* by the read that waits */
+	struct kept_slab *kept_slab; /* kept.c */
 	/* Called when data has been placed; may be NULL. */
 	void (*placed)(void *context);
 	void *placed_context;
@@ -142,6 +144,8 @@ struct apertures {
 	size_t block_bytes[APERTURE_BLOCKS];
 	/* The rows of @node as the application sees them: it cannot write here. */
 	const struct hdl_aperture_fixed *view;
+	struct kept_slab *kept_slabs; /* kept.c: those with a free room */
+	uint32_t kept_rooms;          /* of the last one */
 	uint32_t port_count, count;
 	uint32_t next_token;
 	uint8_t stage[CI_MAX_FRAME];
@@ -316,6 +320,11 @@ static inline void aperture_follow(struct hdl_aperture *aperture)
 void apertures_send(struct apertures *apertures);
 /* The address of the node in frames; NULL: there is none. */
 const struct udp_address *aperture_frames(const struct hdl_adapter *adapter);
+
+/* --- kept.c --- */
+/* Give @aperture room for what may have to be sent again. False: there is no memory. */
+bool aperture_take_kept(struct apertures *apertures, struct hdl_aperture *aperture);
+void aperture_give_kept(struct apertures *apertures, struct hdl_aperture *aperture);
 
 /* --- data.c --- */
 /* Queue @length bytes for @offset. 0; -HDL_EAGAIN no room. */

@@ -1,13 +1,10 @@
 /* The calls that open, connect and close apertures. See aperture.h. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "adapter/adapter.h"
 #include "adapter/aperture/aperture.h"
 #include "base/mac.h"
-
-#define KEPT_BYTES (HDL_APERTURE_KEPT_BYTES + HDL_APERTURE_KEPT * sizeof(struct ap_kept))
 
 static uint8_t bits_for(uint64_t length)
 {
@@ -78,24 +75,12 @@ static void aperture_drop_memory(struct hdl_aperture *aperture)
 static void aperture_release(struct hdl_aperture *aperture)
 {
 	aperture_drop_memory(aperture);
-	if (aperture->conn.bytes != NULL)
-		munmap(aperture->conn.bytes, KEPT_BYTES);
+	adapter_lock(aperture->adapter);
+	aperture_give_kept(aperture->adapter->apertures, aperture);
+	adapter_unlock(aperture->adapter);
 	pthread_mutex_destroy(&aperture->read_lock);
 	aperture->magic = 0;
 	free(aperture);
-}
-
-/* What is kept for repetition: address space, used as needed. */
-static bool aperture_make_ring(struct hdl_aperture *aperture)
-{
-	void *block = mmap(NULL, KEPT_BYTES, PROT_READ | PROT_WRITE,
-	                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (block == MAP_FAILED)
-		return false;
-	aperture->conn.bytes = block;
-	aperture->conn.kept =
-	        (struct ap_kept *)(void *)((uint8_t *)block + HDL_APERTURE_KEPT_BYTES);
-	return true;
 }
 
 static bool gid_is_clear(const struct hdl_gid *gid)
@@ -186,7 +171,7 @@ int hdl_aperture_open(struct hdl_adapter *adapter, const struct hdl_aperture_att
 	pthread_mutex_init(&aperture->read_lock, NULL);
 	adapter_lock(adapter);
 	result = aperture_make_memory(aperture, attr);
-	bool opened = result == 0 && aperture_make_ring(aperture) &&
+	bool opened = result == 0 && aperture_take_kept(apertures, aperture) &&
 	              ap_open(&apertures->node, &aperture->conn);
 	if (opened) {
 		aperture_fill_entry(aperture, attr, checks);
