@@ -109,8 +109,8 @@ void apertures_check_put(struct apertures_end *end, uint8_t kind, uint32_t offse
                          const uint8_t *data, uint32_t bytes, uint32_t piece);
 /* Responses are put by ap_take(): the log learns them afterwards. */
 void apertures_check_learn(struct apertures_host *host);
-/* @host sends the frame of @bytes in host->out: count what is in it; and a port gets an event of an ALIVEACK to @end. An
- * answer is to a question, whatever the network doubles and others replay. */
+/* @host sends the frame of @bytes in host->out: count what is in it; and a port gets an event of an
+ * ALIVEACK to @end. An answer is to a question, whatever the network doubles and others replay. */
 void apertures_check_sent(struct apertures_host *host, size_t bytes);
 void apertures_check_answer(struct apertures_end *end);
 /* Is the memory of every end of @host what it must be? */
