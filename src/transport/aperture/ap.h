@@ -216,6 +216,7 @@ struct ap_conn {
 	struct timer_node timer;
 	uint64_t timer_ns; /* for how long it was started */
 	uint64_t heard_ns; /* the last sign of life */
+	uint64_t stuck_ns; /* since when the carrier has had no room; 0: it has */
 	uint64_t began_ns; /* of the state */
 	uint32_t tries;
 	/* Numbers of ALIVEs: the last that was sent, that was answered, that we have to answer. */
@@ -330,7 +331,8 @@ void ap_ask_alive(struct ap_conn *conn);
 void ap_fail(struct ap_conn *conn, uint8_t element, uint8_t reason);
 /* The same, and the peer is told once: it may live, and would wait for AP_SILENT_NS. */
 void ap_give_up(struct ap_conn *conn, uint8_t element, uint8_t reason);
-/* The process at the other end of the link @route has gone: its connections fail. */
+/* The process at the other end of the link @route has gone: its connections fail, and its CONNECTs
+ * that wait are dropped. */
 void ap_route_down(struct ap_node *node, uint32_t route);
 /* The carrier of @route cannot transmit any more: its connections fail. False: there were none. */
 bool ap_carrier_down(struct ap_node *node, uint32_t route);
@@ -362,6 +364,9 @@ struct ap_waiting *ap_waiting_find(struct ap_port *port, uint64_t id);
 bool ap_accept(struct ap_port *port, struct ap_waiting *waiting, struct ap_conn *conn);
 void ap_reject(struct ap_node *node, struct ap_port *port, struct ap_waiting *waiting,
                uint8_t reason);
+/* Drop the CONNECTs that came on @route, which has gone: to accept one would open a connection that
+ * nobody ends. */
+void ap_ports_forget(struct ap_node *node, uint32_t route);
 void ap_hear_port(struct ap_node *node, const struct ci_packet *packet, const struct ap_path *from);
 /* Ask port @number for its status; the reply goes to @conn. */
 void ap_ask_status(struct ap_conn *conn, const struct ap_path *path, uint16_t number,

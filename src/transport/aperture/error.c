@@ -46,6 +46,7 @@ static struct ap_conn *ap_next_conn(const struct ap_node *node, uint32_t *row)
 void ap_route_down(struct ap_node *node, uint32_t route)
 {
 	struct ap_conn *conn;
+	ap_ports_forget(node, route);
 	for (uint32_t row = 1; (conn = ap_next_conn(node, &row)) != NULL;)
 		if (conn->path.route == route) {
 			ap_unpoint(conn);

@@ -242,6 +242,18 @@ static void ap_waiting_expire(struct ap_port *port, uint64_t now_ns)
 	}
 }
 
+void ap_ports_forget(struct ap_node *node, uint32_t route)
+{
+	struct ap_waiting *next;
+	for (uint32_t i = 0; i < AP_HASH; i++)
+		for (struct ap_port *port = node->ports[i]; port != NULL; port = port->hash_next)
+			for (struct ap_waiting *at = port->waiting; at != NULL; at = next) {
+				next = at->next;
+				if (at->from.route == route)
+					ap_waiting_free(port, at);
+			}
+}
+
 static void ap_wait_for_application(struct ap_node *node, struct ap_port *port,
                                     const struct ci_offer *offer, const struct ap_path *from,
                                     uint8_t rule)

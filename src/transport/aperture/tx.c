@@ -95,6 +95,7 @@ void ap_restart(struct ap_conn *conn)
 	conn->head = conn->tail = 0;
 	conn->since_ask = 0;
 	conn->tries = 0;
+	conn->stuck_ns = 0;
 	window_begin(&conn->window, room < WINDOW_FIRST_BYTES ? room : WINDOW_FIRST_BYTES, 0);
 }
 
@@ -278,6 +279,19 @@ static unsigned ap_run_answers(struct ap_conn *conn, bool *blocked)
 	return count;
 }
 
+/* The carrier of @conn has room, or has none. A peer that is stopped does not empty its lane, so
+ * even ALIVE may find no room: after AP_SILENT_NS the peer counts as gone. */
+static void ap_note_room(struct ap_conn *conn, bool room)
+{
+	uint64_t now_ns = conn->node->now_ns;
+	if (room)
+		conn->stuck_ns = 0;
+	else if (conn->stuck_ns == 0)
+		conn->stuck_ns = now_ns;
+	else if (now_ns - conn->stuck_ns > AP_SILENT_NS)
+		ap_fail(conn, CI_CARRIER, HDL_REASON_SILENT);
+}
+
 unsigned ap_run(struct ap_node *node)
 {
 	unsigned count = 0;
@@ -298,6 +312,7 @@ unsigned ap_run(struct ap_node *node)
 			count += ap_run_answers(conn, &blocked);
 		if (!blocked)
 			count += ap_run_sends(conn, &blocked);
+		ap_note_room(conn, !blocked);
 		if (blocked || (node->stalled && (conn->gap_due != HDL_REASON_NONE ||
 		                                  conn->ack_due || conn->alive_due)))
 			ap_activate(conn);

@@ -34,7 +34,10 @@ class Wire(threading.Thread):
     def __init__(self, interface):
         super().__init__()
         self.sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
-        self.sock.setsockopt(socket.SOL_SOCKET, 33, 1 << 26)  # SO_RCVBUFFORCE
+        try:
+            self.sock.setsockopt(socket.SOL_SOCKET, 33, 1 << 26)  # SO_RCVBUFFORCE, which takes privileges outside of the namespace
+        except PermissionError:
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 26)
         self.sock.bind((interface, 0))
         self.sock.settimeout(0.2)
         self.frames, self.running = [], True

@@ -31,6 +31,7 @@ struct rig_node {
 	uint8_t bytes[HDL_APERTURE_KEPT_BYTES];
 	uint8_t memory[SIZE];
 	uint8_t number; /* of the host */
+	bool full;      /* the carrier has no room */
 	void *blocks[3];
 	/* What it sent, and what its port got. */
 	uint8_t out[2048];
@@ -51,7 +52,7 @@ static uint8_t *rig_reserve(void *context, const struct ap_path *path, size_t by
 	struct rig_node *rig = context;
 	(void)path;
 	assert_true(bytes <= sizeof(rig->out));
-	return rig->out;
+	return rig->full ? NULL : rig->out;
 }
 static void rig_commit(void *context, const struct ap_path *path, size_t bytes)
 {
@@ -593,6 +594,46 @@ static void ap3_errors_on_managed_paths(void **state)
 	assert_int_equal(counted(b, HDL_APERTURE_COUNTER_WRONG_WAY), 0);
 }
 
+/* A peer that is stopped does not empty its lane: when that is full, not even ALIVE can be sent. */
+static void ap3_a_carrier_without_room(void **state)
+{
+	(void)state;
+	connect_checked(HDL_CHECK_DEFAULT, false);
+	a->full = true;
+	a->event_count = 0;
+	assert_true(ap_put(&a->conn, CI_DATA, 0, "stuck", 5));
+	a->node.now_ns += 1000;
+	uint64_t end = a->node.now_ns + AP_SILENT_NS;
+	for (; a->node.now_ns < end; (void)ap_tick(&a->node, a->node.now_ns + 100000000)) {
+		(void)ap_run(&a->node);
+		assert_int_equal(a->conn.state, HDL_APERTURE_OPEN);
+	}
+	for (int i = 0; i < 20; i++) {
+		(void)ap_tick(&a->node, a->node.now_ns + 100000000);
+		(void)ap_run(&a->node);
+	}
+	assert_int_equal(a->conn.state, HDL_APERTURE_FAILED);
+	assert_int_equal(a->conn.reason, HDL_REASON_SILENT);
+	assert_int_equal(a->event_count, 1);
+	assert_int_equal(a->events[0].element, CI_CARRIER);
+}
+
+/* A CONNECT that waits is of no use when the link that it came by has gone. */
+static void ap3_connects_go_with_their_link(void **state)
+{
+	(void)state;
+	struct ap_path to = path_to(b), from = path_to(a);
+	ap_connect(&a->conn, &to, PORT);
+	(void)ap_run(&a->node);
+	ap_take(&b->node, a->sent[0].frame, a->sent[0].bytes, &from);
+	assert_int_equal(b->port.waiting_count, 1);
+	ap_route_down(&b->node, from.route + 1);
+	assert_int_equal(b->port.waiting_count, 1);
+	ap_route_down(&b->node, from.route);
+	assert_int_equal(b->port.waiting_count, 0);
+	assert_null(ap_waiting_find(&b->port, 0));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, rig_begin, rig_end)
 int main(void)
 {
@@ -609,6 +650,8 @@ int main(void)
 	        TEST(ap3_a_carrier_that_is_down),
 	        TEST(ap3_a_frame_that_is_not_sent),
 	        TEST(ap3_errors_on_managed_paths),
+	        TEST(ap3_a_carrier_without_room),
+	        TEST(ap3_connects_go_with_their_link),
 	};
 	return cmocka_run_group_tests(all, NULL, NULL);
 }
