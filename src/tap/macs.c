@@ -68,6 +68,17 @@ bool macs_claim(struct macs *macs, const uint8_t mac[6], uint32_t port, uint32_t
 	return true;
 }
 
+bool macs_replace(struct macs *macs, const uint8_t old[6], const uint8_t mac[6], uint32_t port,
+                  uint32_t now_s)
+{
+	if (!macs_claim(macs, mac, port, now_s))
+		return false;
+	const struct macs_entry *entry = memcmp(old, mac, 6) != 0 ? macs_look(macs, old) : NULL;
+	if (entry != NULL && entry->port == port)
+		macs->entries[entry - macs->entries].used = false;
+	return true;
+}
+
 void macs_leave(struct macs *macs, uint32_t port)
 {
 	for (uint32_t i = 0; i < MACS_MAX; i++)

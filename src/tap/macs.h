@@ -29,6 +29,9 @@ struct macs {
 uint32_t macs_find(const struct macs *macs, const uint8_t mac[6], uint32_t now_s);
 /* Give @mac to the host at @port. False: another port has it, or there is no room. */
 bool macs_claim(struct macs *macs, const uint8_t mac[6], uint32_t port, uint32_t now_s);
+/* Give @mac to the host at @port in place of @old. False, as macs_claim(): @old is still its. */
+bool macs_replace(struct macs *macs, const uint8_t old[6], const uint8_t mac[6], uint32_t port,
+                  uint32_t now_s);
 /* Take all addresses of a host. */
 void macs_leave(struct macs *macs, uint32_t port);
 /* The LAN has used @mac as a source. False: it is that of a host. */

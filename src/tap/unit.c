@@ -391,17 +391,11 @@ static void unit_closed(void *context, struct hdl_push *push, const char *why)
 	unit_agree_offloads(tap, NULL);
 }
 
-/* The host wants to be known by @mac. */
+/* The host wants to be known by @mac. If it may not, it keeps the address that it has. */
 static bool unit_set_mac(struct unit *unit, struct unit_host *host, const uint8_t *mac)
 {
-	uint32_t port = unit_port_of(unit, host);
-	uint32_t owner = macs_find(&unit->macs, mac, unit_seconds(unit));
-	if (owner == port)
-		return true;
-	if (owner != MACS_NONE || macs_is_group(mac))
-		return false;
-	macs_leave(&unit->macs, port);
-	if (!macs_claim(&unit->macs, mac, port, unit_seconds(unit)))
+	if (!macs_replace(&unit->macs, host->mac, mac, unit_port_of(unit, host),
+	                  unit_seconds(unit)))
 		return false;
 	memcpy(host->mac, mac, LAN_MAC_BYTES);
 	return true;

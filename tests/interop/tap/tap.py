@@ -99,6 +99,9 @@ class Traffic(Base):
 
 
 class Configuration(Base):
+    def address(self, space, device):
+        return json.loads(space.run("ip", "-j", "link", "show", device))[0]["address"]
+
     def totals(self, space):
         row = json.loads(space.run("ip", "-s", "-j", "link", "show", "eth0"))[0]["stats64"]
         return {"rx_frames": row["tx"]["packets"], "rx_bytes": row["tx"]["bytes"],
@@ -147,6 +150,22 @@ class Configuration(Base):
         space.run("ip", "link", "set", "eth0", "address", other)
         self.ping(space)
         self.assertEqual(self.stat("unit")["hosts"][0]["mac"], other)
+
+    def test_a_refused_address_changes_nothing(self):
+        """The host keeps the address that it has: frames to it still arrive, and nobody else gets it."""
+        self.unit()
+        one, two = self.host(2), self.host(3)
+        self.ping(one)
+        self.ping(two)
+        rows = {row["name"]: row["mac"] for row in self.stat("unit")["hosts"]}
+        for wrong in ("00:00:00:00:00:00", rows["eth3"], self.address(self.lan, "lan0")):
+            self.heddle("tap", "mac", "eth2", wrong, status=1)
+            self.assertIn("refuses the address", self.errors)
+            self.assertEqual(self.heddle("tap", "mac", "eth2").strip(), rows["eth2"])
+            self.assertEqual({row["name"]: row["mac"] for row in self.stat("unit")["hosts"]}, rows)
+            self.lan.run("ip", "neigh", "replace", "10.9.0.2", "lladdr", rows["eth2"], "dev", "lan0")
+            self.ping(self.lan, "10.9.0.2")
+            self.heddle("tap", "mac", "eth3", rows["eth2"], status=1)
 
     def test_a_host_of_two_units(self):
         self.unit()

@@ -47,6 +47,36 @@ static void pp6_no_host_takes_the_address_of_another(void **state)
 	assert_false(macs_claim(&table, none, 3, 0));
 }
 
+/* A host that is refused another address has the one that it had. */
+static void pp6_a_refused_change_changes_nothing(void **state)
+{
+	(void)state;
+	static const uint8_t group[6] = {1}, none[6];
+	assert_true(macs_replace(&table, none, mac_of(1), 1, 0));
+	assert_true(macs_claim(&table, mac_of(2), 2, 0));
+	assert_true(macs_learn(&table, mac_of(9), 0));
+	uint8_t own[6];
+	memcpy(own, mac_of(1), sizeof(own));
+	assert_false(macs_replace(&table, own, mac_of(2), 1, 0));
+	assert_false(macs_replace(&table, own, mac_of(9), 1, 0));
+	assert_false(macs_replace(&table, own, group, 1, 0));
+	assert_false(macs_replace(&table, own, none, 1, 0));
+	assert_int_equal(macs_find(&table, own, 0), 1);
+	assert_false(macs_claim(&table, own, 2, 0));
+	/* All places that the new address could have belong to hosts. */
+	uint32_t number = 100;
+	while (macs_claim(&table, mac_of(number), 3, 0))
+		number++;
+	assert_false(macs_replace(&table, own, mac_of(number), 1, 0));
+	assert_int_equal(macs_find(&table, own, 0), 1);
+	macs_leave(&table, 3);
+	assert_true(macs_replace(&table, own, own, 1, 0));
+	assert_int_equal(macs_find(&table, own, 0), 1);
+	assert_true(macs_replace(&table, own, mac_of(number), 1, 0));
+	assert_int_equal(macs_find(&table, own, 0), MACS_NONE);
+	assert_int_equal(macs_find(&table, mac_of(number), 0), 1);
+}
+
 static void pp6_the_lan_is_forgotten(void **state)
 {
 	(void)state;
@@ -80,6 +110,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test_setup(pp6_no_host_takes_the_address_of_another, fresh_table),
+	        cmocka_unit_test_setup(pp6_a_refused_change_changes_nothing, fresh_table),
 	        cmocka_unit_test_setup(pp6_the_lan_is_forgotten, fresh_table),
 	        cmocka_unit_test_setup(pp6_the_table_is_bounded, fresh_table),
 	};
