@@ -5,12 +5,12 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/prng.h"
 #include "cli/ibc.h"
 
-#define PROBE_TRIES  4u
-#define PROBE_MS     250u
-#define TEXT_BYTES   (16u << 20) /* more than any map needs */
-#define FIRST_NUMBER 0x40000000u /* of transactions; those of IBC_Request() are others */
+#define PROBE_TRIES 4u
+#define PROBE_MS    250u
+#define TEXT_BYTES  (16u << 20) /* more than any map needs */
 
 /* Send a probe by the route that begins at our own switch, if it fits; else by the port's name. */
 static int send_probe(const struct discovery *discovery, const struct discovery_packet *out)
@@ -67,7 +67,9 @@ static void hear_one(struct discovery *discovery, IBC_HANDLE handle, uint64_t en
 	struct timespec timeout = {.tv_sec = (time_t)(wait_ns / 1000000000u),
 	                           .tv_nsec = (long)(wait_ns % 1000000000u)};
 	struct IBC_Info info;
-	if (IBC_RecvWaitInfo(handle, &timeout, buffer, &info) != IBC_RECVDONE)
+	/* Only a switch speaks as the switch itself. */
+	if (IBC_RecvWaitInfo(handle, &timeout, buffer, &info) != IBC_RECVDONE ||
+	    info.Source != VSWITCH_APID_CONFIG)
 		return;
 	struct ibc_packet packet = {.type = (enum ibc_type)info.Type,
 	                            .reason = (enum ibc_reason)info.Reason,
@@ -79,7 +81,7 @@ static void hear_one(struct discovery *discovery, IBC_HANDLE handle, uint64_t en
 
 static bool walk(struct network *network, struct discovery *discovery, struct topology *map)
 {
-	struct discovery_config config = {.transaction = FIRST_NUMBER,
+	struct discovery_config config = {.transaction = (uint32_t)prng_secret(),
 	                                  .tries = PROBE_TRIES,
 	                                  .timeout_ns = PROBE_MS * UINT64_C(1000000)};
 	struct discovery_packet out;

@@ -13,6 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/prng.h"
+#include "fabric/answer.h"
 #include "heddle/ibc.h"
 #include "ibc/capture.h"
 #include "ibc/member.h"
@@ -22,8 +24,8 @@ enum handle_state { HANDLE_CLOSED, HANDLE_POSTED, HANDLE_SIGNALLED };
 struct handle {
 	enum handle_state state;
 	uint16_t generation;
-	bool matches; /* takes only the answer with number .transaction */
-	uint32_t transaction;
+	bool matches; /* takes only the answer that is .wanted */
+	struct answer_wanted wanted;
 	uint32_t length; /* of .buffer */
 	uint8_t *buffer;
 	struct IBC_Info info; /* of the packet in it */
@@ -42,9 +44,9 @@ struct kept {
 };
 
 struct client {
-	struct member member; /* first: see client_owner */
-	unsigned first;       /* the APID that was granted first */
-	uint32_t next_transaction;
+	struct member member;     /* first: see client_owner */
+	unsigned first;           /* the APID that was granted first */
+	struct prng_pool numbers; /* of transactions: who has seen some cannot tell the next */
 	struct handle *handles[IBC_LIMIT_HANDLES];
 	unsigned handle_count, signalled;
 	struct handle *posted, *posted_last; /* receives in the order in which they were posted */

@@ -101,26 +101,20 @@ void client_close_handle(struct client *client, struct handle *handle)
 
 /* --- arriving --- */
 
-static bool is_answer(const struct ibc_packet *packet)
+/* May @handle ever get @record? */
+static bool handle_takes(const struct handle *handle, const struct record *record)
 {
-	return packet->type == IBC_TYPE_READ_RESPONSE || packet->type == IBC_TYPE_WRITE_RESPONSE ||
-	       packet->type == IBC_TYPE_NACK;
-}
-
-/* May @handle ever get @packet? */
-static bool handle_takes(const struct handle *handle, const struct ibc_packet *packet)
-{
-	if (handle->matches && (!is_answer(packet) || packet->transaction != handle->transaction))
+	if (handle->matches && !answer_is_wanted(&handle->wanted, record))
 		return false;
-	return packet->payload_bytes <= handle->length;
+	return record->packet.payload_bytes <= handle->length;
 }
 
-/* The handle for @packet: one that waits for just this answer, or the first that takes it. */
-static struct handle *handle_for(const struct client *client, const struct ibc_packet *packet)
+/* The handle for @record: one that waits for just this answer, or the first that takes it. */
+static struct handle *handle_for(const struct client *client, const struct record *record)
 {
 	struct handle *found = NULL;
 	for (struct handle *at = client->posted; at != NULL; at = at->next)
-		if (handle_takes(at, packet)) {
+		if (handle_takes(at, record)) {
 			if (at->matches)
 				return at;
 			if (found == NULL)
@@ -130,13 +124,13 @@ static struct handle *handle_for(const struct client *client, const struct ibc_p
 }
 
 /* Could a handle that is open take it later? Without any handle, one may be opened. */
-static bool has_hope(const struct client *client, const struct ibc_packet *packet)
+static bool has_hope(const struct client *client, const struct record *record)
 {
 	if (client->handle_count == 0)
 		return true;
 	for (unsigned i = 0; i < IBC_LIMIT_HANDLES && client->handles[i] != NULL; i++)
 		if (client->handles[i]->state != HANDLE_CLOSED && !client->handles[i]->matches &&
-		    handle_takes(client->handles[i], packet))
+		    handle_takes(client->handles[i], record))
 			return true;
 	return false;
 }
@@ -181,7 +175,7 @@ static void handle_signal(struct client *client, struct handle *handle, const st
 static bool client_keep(struct client *client, const struct record *record, unsigned from,
                         unsigned limit)
 {
-	if (client->kept_from[from] >= limit || !has_hope(client, &record->packet))
+	if (client->kept_from[from] >= limit || !has_hope(client, record))
 		return false;
 	struct kept *kept = malloc(sizeof(*kept) + record->packet.payload_bytes);
 	if (kept == NULL)
@@ -204,7 +198,7 @@ static bool client_keep(struct client *client, const struct record *record, unsi
 static void accept_within(struct client *client, const struct record *record, unsigned from,
                           unsigned limit)
 {
-	struct handle *handle = handle_for(client, &record->packet);
+	struct handle *handle = handle_for(client, record);
 	if (client->capture != NULL)
 		client_capture(client, record, true);
 	if (handle != NULL) {
@@ -227,7 +221,7 @@ static void client_settle(struct client *client)
 	struct kept **at = &client->kept, *last = NULL;
 	while (*at != NULL) {
 		struct kept *kept = *at;
-		struct handle *handle = handle_for(client, &kept->record.packet);
+		struct handle *handle = handle_for(client, &kept->record);
 		bool old = now - kept->arrived_ns > limit;
 		if (handle == NULL && !old) {
 			last = kept;

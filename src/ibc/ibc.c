@@ -8,7 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "ibc/gate.h"
 #include "port/vskey.h"
@@ -168,7 +167,7 @@ IBC_API int IBC_Init(unsigned RequestedID, unsigned *GrantedID, IBC_GUID *GUIDLi
 	}
 	if (gate.client == NULL) {
 		client->first = (unsigned)apid;
-		client->next_transaction = (uint32_t)clock_now_ns();
+		prng_pool_next(&client->numbers); /* the only one that asks the kernel */
 		client->capture = ibc_capture_open(client->member.node);
 		gate.client = client;
 	}

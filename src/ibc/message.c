@@ -38,47 +38,78 @@ static bool has_payload(int type)
 	return type != IBC_WRITE_RESPONSE && type != IBC_READ_REQUEST;
 }
 
-static int client_send_packet(struct client *client, const struct IBC_Target *target, int type,
-                              int reason, uint32_t transaction, const void *message,
-                              uint32_t length)
+/* A packet that is ready to leave: from which APID, and out of which hardware port, or -1 as its
+ * route says. */
+struct outgoing {
+	struct ibc_packet packet;
+	uint8_t from;
+	int outport;
+};
+
+/* Make the packet that the caller wants to send. IBC_SUCCESS, or what the call returns. */
+static int client_prepare(struct client *client, const struct IBC_Target *target, int type,
+                          int reason, uint32_t transaction, const void *message, uint32_t length,
+                          struct outgoing *out)
 {
-	const struct vswitch *vswitch = &client->member.board->vswitch;
 	unsigned from = target->Client != 0 ? target->Client : client->first;
-	struct ibc_packet packet = {.type = (enum ibc_type)type,
-	                            .reason = (enum ibc_reason)reason,
-	                            .source_apid = (uint8_t)from,
-	                            .dest_apid = (uint8_t)target->Destination,
-	                            .dest_node = target->DestNode,
-	                            .transaction = transaction};
+	*out = (struct outgoing){.packet = {.type = (enum ibc_type)type,
+	                                    .reason = (enum ibc_reason)reason,
+	                                    .source_apid = (uint8_t)from,
+	                                    .dest_apid = (uint8_t)target->Destination,
+	                                    .dest_node = target->DestNode,
+	                                    .transaction = transaction},
+	                         .from = (uint8_t)from,
+	                         .outport = -1};
 	bool direct = target->OutPort != IBC_PORT_ROUTE;
-	int outport = -1;
 	if (type < IBC_READ_REQUEST || type > IBC_NACK ||
 	    (type == IBC_NACK) != (reason > 0 && reason < (int)IBC_REASON_COUNT) ||
 	    target->Destination >= IBC_LIMIT_PORTS || from >= IBC_CLIENTALL ||
-	    (client->member.apids >> from & 1) == 0 || !take_route(&packet, &target->Route, direct))
+	    (client->member.apids >> from & 1) == 0 ||
+	    !take_route(&out->packet, &target->Route, direct))
 		return IBC_BADPARAM;
 	if (has_payload(type)) {
 		if (length > IBC_LIMIT_PAYLOAD || (message == NULL && length > 0))
 			return IBC_BADPARAM;
-		packet.payload = message;
-		packet.payload_bytes = (uint16_t)length;
+		out->packet.payload = message;
+		out->packet.payload_bytes = (uint16_t)length;
 	}
-	member_look(&client->member);
+	member_look(&client->member); /* it may bring another board */
 	if (direct) {
-		outport = target->OutPort < IBC_LIMIT_PORTS
-		                  ? vswitch_port_of(vswitch, target->GUID, (uint8_t)target->OutPort)
-		                  : -1;
-		if (outport < 0)
+		const struct vswitch *vswitch = &client->member.board->vswitch;
+		out->outport =
+		        target->OutPort < IBC_LIMIT_PORTS
+		                ? vswitch_port_of(vswitch, target->GUID, (uint8_t)target->OutPort)
+		                : -1;
+		if (out->outport < 0)
 			return IBC_BADPARAM;
-		if (vswitch->states[outport] != VSWITCH_PORT_UP)
+		if (vswitch->states[out->outport] != VSWITCH_PORT_UP)
 			return IBC_HARDWARE_ERROR;
 	}
-	if (client->member.lost)
-		return IBC_HARDWARE_ERROR;
-	bool sent = client_emit(client, &packet, (uint8_t)from, outport, true);
+	return client->member.lost ? IBC_HARDWARE_ERROR : IBC_SUCCESS;
+}
+
+static int client_send_out(struct client *client, struct outgoing *out)
+{
+	bool sent = client_emit(client, &out->packet, out->from, out->outport, true);
 	if (client->signalled > 0)
 		client_wake(client); /* it may have been for ourselves */
 	return sent ? IBC_SUCCESS : IBC_HARDWARE_ERROR;
+}
+
+static int client_send_packet(struct client *client, const struct IBC_Target *target, int type,
+                              int reason, uint32_t transaction, const void *message,
+                              uint32_t length)
+{
+	struct outgoing out;
+	int result =
+	        client_prepare(client, target, type, reason, transaction, message, length, &out);
+	return result == IBC_SUCCESS ? client_send_out(client, &out) : result;
+}
+
+/* A number for a transaction, which nobody can tell from those that he has seen. */
+static uint32_t draw_number(struct client *client)
+{
+	return (uint32_t)prng_pool_next(&client->numbers);
 }
 
 IBC_API int IBC_Send(int Message_Type, const IBC_GUID *GUID, uint64_t Destination_ID,
@@ -97,7 +128,7 @@ IBC_API int IBC_Send(int Message_Type, const IBC_GUID *GUID, uint64_t Destinatio
 	/* A NACK needs a reason, which this call has no parameter for. */
 	int result = client_send_packet(client, &target, Message_Type,
 	                                Message_Type == IBC_NACK ? IBC_NACK_NOT_ALLOWED : 0,
-	                                client->next_transaction++, Message, IBCLen);
+	                                draw_number(client), Message, IBCLen);
 	client_exit(client);
 	return result;
 }
@@ -158,7 +189,7 @@ IBC_API int IBC_Request(const struct IBC_Target *Target, int Type, const void *M
 	struct client *client = client_enter();
 	if (client == NULL)
 		return IBC_NOT_INITIALIZED;
-	uint32_t transaction = client->next_transaction++;
+	uint32_t transaction = draw_number(client);
 	int result;
 	if (Type == IBC_WRITE_REQUEST_NO_ACK) {
 		result = client_send_packet(client, Target, Type, 0, transaction, Message, Length);
@@ -172,14 +203,18 @@ IBC_API int IBC_Request(const struct IBC_Target *Target, int Type, const void *M
 	}
 	IBC_HANDLE number = client_handle_number(client, handle);
 	handle->matches = true;
-	handle->transaction = transaction;
 	result = IBC_TIMEDOUT;
 	for (unsigned i = 0; i < (Tries != 0 ? Tries : REQUEST_TRIES) && result == IBC_TIMEDOUT;
 	     i++) {
+		struct outgoing out;
 		result = client_end_of_wait(Timeout != NULL ? Timeout : &usual, &end_ns)
-		                 ? client_send_packet(client, Target, Type, 0, transaction, Message,
-		                                      Length)
+		                 ? client_prepare(client, Target, Type, 0, transaction, Message,
+		                                  Length, &out)
 		                 : IBC_BADPARAM;
+		if (result != IBC_SUCCESS)
+			break;
+		answer_want(&handle->wanted, &out.packet, out.from, out.outport);
+		result = client_send_out(client, &out);
 		if (result == IBC_SUCCESS)
 			result = client_await(client, &number, 1, end_ns);
 	}

@@ -21,7 +21,30 @@
 #include "peer.h"
 #include "port/bell.h"
 
-enum { ALICE = 40, BOB = 41, MALLORY = 42 };
+enum { ALICE = 40, BOB = 41, MALLORY = 42, INFORMER = 43 };
+
+/* --- somebody who tells the attacker the number of every request, and answers after him --- */
+
+static int number_of[2], turn[2]; /* pipes: the number, and who is next */
+
+static void informer(int channel)
+{
+	struct IBC_Info info;
+	IBC_HANDLE handle;
+	struct timespec time = {0, 20000000};
+	struct pollfd end = {.fd = channel, .events = POLLIN};
+	char byte;
+	MUST(IBC_RecvPost(&handle) == 0);
+	peer_say(channel, 'r');
+	while (poll(&end, 1, 0) == 0) {
+		if (IBC_RecvWaitInfo(handle, &time, NULL, &info) != IBC_RECVDONE)
+			continue;
+		MUST(write(number_of[1], &info.Transaction, 4) == 4);
+		MUST(read(turn[0], &byte, 1) == 1);
+		MUST(IBC_Respond(&info, IBC_READ_RESPONSE, 0, "read", 4) == 0);
+	}
+	IBC_Finish();
+}
 
 /* --- the attacker, which has lanes to all others --- */
 
@@ -115,6 +138,49 @@ static void forge(void)
 	r = honest_record();
 	r.inport = r.packet.source_apid = 63; /* 9 */
 	put_forged(&r);
+}
+
+/* Answers to Alice's request with the number @number, which she sent to somebody else: as the
+ * attacker itself, which the lane allows, by each way that leads to her. */
+#define IMPOSTURES 4u
+
+static void impersonate(uint32_t number)
+{
+	for (unsigned i = 0; i < IMPOSTURES; i++) {
+		struct record r = honest_record();
+		r.packet.transaction = number;
+		r.packet.type = i % 2 == 0 ? IBC_TYPE_READ_RESPONSE : IBC_TYPE_NACK;
+		if (r.packet.type == IBC_TYPE_NACK)
+			r.packet.reason = IBC_REASON_NO_RECEIVE;
+		r.by_route = i >= 2;
+		if (r.by_route)
+			r.packet.route =
+			        (struct ibc_route){.pointer = 2, .hops = 1, .ports = {MALLORY}};
+		put_forged(&r);
+	}
+}
+
+/* Alice has asked the attacker with the number @seen. Answer what she may ask next. */
+static void foretell(uint32_t seen)
+{
+	for (uint32_t ahead = 1; ahead <= 64; ahead++) {
+		struct record r = honest_record();
+		r.packet.type = IBC_TYPE_READ_RESPONSE;
+		r.packet.transaction = seen + ahead;
+		put_forged(&r);
+	}
+}
+
+/* The number of the next request that comes from Alice. */
+static uint32_t number_from_alice(void)
+{
+	static uint8_t copy[RECORD_MAX_BYTES];
+	struct record record;
+	enum record_verdict verdict;
+	uint64_t end = clock_now_ns() + 20000000000u;
+	while (member_take(&mallory, member_of(ALICE), copy, &record, &verdict) != MEMBER_RECORD)
+		MUST(clock_now_ns() < end);
+	return record.packet.transaction;
 }
 
 #define DAMAGED 200u
@@ -211,7 +277,17 @@ static void attack(int channel)
 			overwrite(BOB, 2);
 		else if (order == 'a')
 			ask_for_too_much();
-		peer_say(channel, 'd');
+		else if (order == 'n')
+			foretell(number_from_alice());
+		if (order == 'i') {
+			uint32_t number;
+			peer_say(channel, 'd');
+			MUST(read(number_of[0], &number, 4) == 4);
+			impersonate(number);
+			MUST(write(turn[1], "", 1) == 1);
+		} else {
+			peer_say(channel, 'd');
+		}
 	}
 }
 
@@ -321,6 +397,51 @@ static void the_agent_gives_nothing_away(void **state)
 	suffer('a');
 }
 
+/* Only the one that was asked can answer, even if somebody else knows the number. */
+static void answers_of_others_are_not_believed(void **state)
+{
+	(void)state;
+	char in[8] = "";
+	struct IBC_Info info;
+	assert_int_equal(pipe(number_of), 0);
+	assert_int_equal(pipe(turn), 0);
+	struct peer asked = peer_start(INFORMER, informer);
+	assert_int_equal(peer_hear(asked.channel), 'r');
+	peer_end(&attacker, SIGKILL);
+	attacker = peer_start(IBC_CLIENTANY, attack);
+	assert_int_equal(peer_hear(attacker.channel), 'r');
+	peer_say(attacker.channel, 'i');
+	assert_int_equal(peer_hear(attacker.channel), 'd');
+	struct IBC_Target target = peer_target(INFORMER);
+	assert_int_equal(IBC_Request(&target, IBC_READ_REQUEST, NULL, 0, &peer_soon, 1, in,
+	                             sizeof(in), &info),
+	                 0);
+	assert_memory_equal(in, "read", 4);
+	assert_int_equal(info.Source, INFORMER);
+	/* They are packets like any other, for whoever posts receives. */
+	for (unsigned i = 0; i < IMPOSTURES; i++) {
+		assert_int_equal(IBC_RecvWaitInfo(handle, &peer_soon, NULL, &info), IBC_RECVDONE);
+		assert_int_equal(info.Source, MALLORY);
+	}
+	peer_end(&asked, 0);
+}
+
+/* A request tells the one that gets it nothing about the number of the next. */
+static void numbers_cannot_be_foretold(void **state)
+{
+	(void)state;
+	struct IBC_Target target = peer_target(MALLORY);
+	struct IBC_Info info;
+	struct timespec time = {0, 50000000};
+	peer_say(attacker.channel, 'n');
+	assert_int_equal(
+	        IBC_Request(&target, IBC_WRITE_REQUEST_NO_ACK, "x", 1, NULL, 0, NULL, 0, NULL), 0);
+	assert_int_equal(peer_hear(attacker.channel), 'd');
+	/* Its answers to the next requests are there already, from the one that is asked. */
+	assert_int_equal(IBC_Request(&target, IBC_READ_REQUEST, NULL, 0, &time, 1, NULL, 0, &info),
+	                 IBC_TIMEDOUT);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -333,6 +454,10 @@ int main(void)
 	        cmocka_unit_test_setup_teardown(a_lane_of_garbage_is_dead_alone, everybody_enters,
 	                                        everybody_leaves),
 	        cmocka_unit_test_setup_teardown(the_agent_gives_nothing_away, everybody_enters,
+	                                        everybody_leaves),
+	        cmocka_unit_test_setup_teardown(answers_of_others_are_not_believed,
+	                                        everybody_enters, everybody_leaves),
+	        cmocka_unit_test_setup_teardown(numbers_cannot_be_foretold, everybody_enters,
 	                                        everybody_leaves),
 	};
 	return cmocka_run_group_tests_name("vs_hostile_client", tests, NULL, NULL);

@@ -497,6 +497,93 @@ static void ports_go_down_and_up(void **state)
 	peer_end(&echo, 0);
 }
 
+/* --- impostors --- */
+
+static int number_of[2], turn[2]; /* pipes: the number of a request, and who is next */
+
+/* Is asked, tells the impostor the number, and answers after it. */
+static void informer(int channel)
+{
+	struct IBC_Info info;
+	IBC_HANDLE handle;
+	char byte;
+	MUST(IBC_RecvPost(&handle) == 0);
+	peer_say(channel, 'r');
+	for (unsigned i = 0; i < 2; i++) {
+		MUST(IBC_RecvWaitInfo(handle, &peer_soon, NULL, &info) == IBC_RECVDONE);
+		MUST(write(number_of[1], &info.Transaction, 4) == 4);
+		MUST(read(turn[0], &byte, 1) == 1);
+		MUST(IBC_Respond(&info, IBC_READ_RESPONSE, 0, "read", 4) == 0);
+	}
+	peer_hear(channel);
+	IBC_Finish();
+}
+
+/* Another application of the same node: its answer takes the same way, and it knows the number. */
+static void impostor(int channel)
+{
+	static const struct IBC_Route ways[] = {
+	        {.Reverse = true, .Pointer = 2, .Hops = 2, .Ports = {2, 1}},
+	        {.Pointer = 1, .Hops = 2, .Ports = {1, 2}},
+	        {.Reverse = true, .Pointer = 3, .Hops = 3, .Ports = {33, 2, 1}},
+	};
+	struct IBC_Target target = {.GUID = 2, .OutPort = PORT_0, .Destination = 33};
+	uint32_t number;
+	peer_say(channel, 'r');
+	for (unsigned round = 0; round < 2; round++) {
+		MUST(read(number_of[0], &number, 4) == 4);
+		for (unsigned i = 0; i < 3; i++)
+			for (int type = IBC_READ_RESPONSE; type <= IBC_NACK; type++) {
+				target.Route = ways[i];
+				MUST(IBC_SendTo(&target, type, number,
+				                type == IBC_READ_RESPONSE ? "evil" : NULL,
+				                type == IBC_READ_RESPONSE ? 4 : 0) == 0);
+			}
+		MUST(write(turn[1], "", 1) == 1);
+	}
+	peer_hear(channel);
+	IBC_Finish();
+}
+
+static void only_the_one_that_was_asked_can_answer(void **state)
+{
+	(void)state;
+	struct IBC_Info info;
+	IBC_HANDLE handle;
+	char in[8];
+	start_all("link n102:1 s106:2 shm\nlink s106:3 s108:1 shm\nlink s108:2 n104:0 shm\n");
+	struct peer echo = start_clients();
+	struct IBC_Target target = to_n104(40);
+	assert_true(comes_through(&target, &info));
+	assert_int_equal(pipe(number_of), 0);
+	assert_int_equal(pipe(turn), 0);
+	setenv("HEDDLE_NODE", "n104", 1);
+	struct peer asked = peer_start(42, informer), other = peer_start(41, impostor);
+	setenv("HEDDLE_NODE", "n102", 1);
+	assert_int_equal(peer_hear(asked.channel), 'r');
+	assert_int_equal(peer_hear(other.channel), 'r');
+	assert_int_equal(IBC_RecvPost(&handle), 0);
+	struct IBC_Target targets[2] = {
+	        to_n104(42),
+	        {.OutPort = IBC_PORT_ROUTE,
+	         .Route = {.Pointer = 1, .Hops = 4, .Ports = {1, 3, 2, 42}}}};
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(IBC_Request(&targets[i], IBC_READ_REQUEST, NULL, 0, &peer_soon, 1,
+		                             in, sizeof(in), &info),
+		                 0);
+		assert_memory_equal(in, "read", 4);
+		assert_int_equal(info.Source, 42);
+		for (unsigned k = 0; k < 9; k++) { /* no answers: packets like any other */
+			assert_int_equal(IBC_RecvWaitInfo(handle, &peer_soon, NULL, &info),
+			                 IBC_RECVDONE);
+			assert_int_equal(info.Source, 41);
+		}
+	}
+	peer_end(&asked, 0);
+	peer_end(&other, 0);
+	peer_end(&echo, 0);
+}
+
 /* --- strangers --- */
 
 static void only_the_peer_is_heard(void **state)
@@ -657,6 +744,7 @@ int main(void)
 	        cmocka_unit_test_teardown(all_of_it_can_be_observed, end_all),
 	        cmocka_unit_test_teardown(limit_of_nics, end_all),
 	        cmocka_unit_test_teardown(ports_go_down_and_up, end_all),
+	        cmocka_unit_test_teardown(only_the_one_that_was_asked_can_answer, end_all),
 	        cmocka_unit_test_teardown(only_the_peer_is_heard, end_all),
 	        cmocka_unit_test_teardown(a_neighbour_may_send_anything, end_all),
 	};
