@@ -258,6 +258,7 @@ struct iwarp {
 	/* The RDMA Write that is arriving: what its next segment must say to be placed before its
 	 * CRC is known. */
 	bool write_open;
+	bool write_touches; /* and octets of it have come to the memory of write_stag */
 	uint32_t write_stag;
 	uint64_t write_to;
 	uint32_t write_bytes; /* octets of it so far, or of the last one: for immediate data */
@@ -435,7 +436,7 @@ void iwarp_judge(struct iwarp *iwarp);
 /* The same for a segment on a transport that does not keep their order: where may its body go
  * before its turn? iwarp_judge() is called when that comes. */
 void iwarp_judge_early(struct iwarp *iwarp);
-/* Table D for the RDMA Write that is the segment, with its body in place. */
+/* Messages: table D for the RDMA Write that has come, with its body in place. */
 void iwarp_touch(struct iwarp *iwarp);
 /* *to: where the body belongs, from @offset of it on. False: refused. */
 bool iwarp_place_list(struct iwarp *iwarp, uint32_t offset, struct hdl_sge *piece, struct sg *to);

@@ -269,13 +269,19 @@ bool iwarp_place_bytes(struct iwarp *iwarp, uint32_t offset, const uint8_t *byte
 	return false;
 }
 
+/* The memory of @stag is used by a message whose last segment for it is the one that is there. */
+static void place_touch(struct iwarp *iwarp, uint32_t stag)
+{
+	struct tpt_segment segment = place_segment(iwarp);
+	segment.last = true;
+	if (respond_touch(iwarp->engine, (struct hdl_key){stag}, &segment) == TPT_TERMINATE)
+		judge_fault(iwarp, iwarp_error_of(HDL_DETAIL_TOUCHED, true), HDL_DETAIL_TOUCHED);
+}
+
 void iwarp_touch(struct iwarp *iwarp)
 {
-	const struct rdmap_segment *s = &iwarp->segment;
-	const struct tpt_segment segment = place_segment(iwarp);
-	if (s->payload_bytes > 0 &&
-	    respond_touch(iwarp->engine, (struct hdl_key){s->stag}, &segment) == TPT_TERMINATE)
-		judge_fault(iwarp, iwarp_error_of(HDL_DETAIL_TOUCHED, true), HDL_DETAIL_TOUCHED);
+	if (iwarp->segment.last && iwarp->segment.payload_bytes > 0)
+		place_touch(iwarp, iwarp->segment.stag);
 }
 
 /* --- effects --- */
@@ -354,6 +360,27 @@ static void deliver_immediate(struct iwarp *iwarp)
 	deliver_message(iwarp, length, word, HDL_WC_WITH_IMM, HDL_WC_RECV_WRITE_IMM);
 }
 
+/* Table D for the message that the segment belongs to. It does not matter which segments the peer
+ * divides a message into: the last one may bring no octets, or go on with the memory of another
+ * tag, and yet what the message has touched is over. */
+static void write_touch(struct iwarp *iwarp)
+{
+	const struct rdmap_segment *s = &iwarp->segment;
+	bool bytes = s->payload_bytes > 0;
+	if (iwarp->write_touches && s->stag != iwarp->write_stag) {
+		place_touch(iwarp, iwarp->write_stag);
+		iwarp->write_touches = false;
+	}
+	iwarp->write_touches |= bytes;
+	if (!s->last || !iwarp->write_touches)
+		return;
+	iwarp->write_touches = false;
+	if (iwarp->window == NULL || !bytes)
+		place_touch(iwarp, s->stag);
+	else /* when it came */
+		respond_line_up(iwarp->engine, (struct hdl_key){s->stag}, iwarp->number + 1);
+}
+
 static void deliver_write(struct iwarp *iwarp)
 {
 	const struct rdmap_segment *s = &iwarp->segment;
@@ -362,16 +389,10 @@ static void deliver_write(struct iwarp *iwarp)
 	if (!iwarp->write_open)
 		iwarp->write_bytes = 0;
 	iwarp->write_bytes += bytes;
+	write_touch(iwarp);
 	iwarp->write_open = !s->last;
 	iwarp->write_stag = s->stag;
 	iwarp->write_to = s->to + bytes;
-	if (iwarp->window != NULL) {
-		if (s->last && bytes > 0)
-			respond_line_up(iwarp->engine, (struct hdl_key){s->stag},
-			                iwarp->number + 1);
-		return;
-	}
-	iwarp_touch(iwarp);
 	if (iwarp->fault != RDMAP_ERROR_COUNT)
 		iwarp_refuse(iwarp, (enum rdmap_error)iwarp->fault, iwarp->result.detail, false);
 }

@@ -398,6 +398,82 @@ static void memmgt_18b_one_touch(void **state)
 	iw_close(&rig);
 }
 
+/* However its segments divide a message, it uses up the memory that they touched: the octets may
+ * come before the Last bit, and under more than one tag. A message without octets touches nothing
+ * (RFC 5041 section 5.1 (f)). */
+static void memmgt_18b_the_end_brings_no_octets(void **state)
+{
+	enum { A, B, KEYS };
+	static const struct {
+		struct {
+			uint8_t key;
+			bool last;
+			uint16_t bytes;
+		} segments[4];
+		uint8_t count;
+		bool over[KEYS];
+	} rows[] = {
+	        {{{A, true, 0}}, 1, {false, false}},
+	        {{{A, false, 0}, {A, true, 0}}, 2, {false, false}},
+	        {{{A, false, 100}}, 1, {false, false}},
+	        {{{A, false, 100}, {A, true, 0}}, 2, {true, false}},
+	        {{{A, false, 0}, {A, false, 100}, {A, false, 0}, {A, true, 0}}, 4, {true, false}},
+	        {{{A, false, 100}, {B, true, 0}}, 2, {true, false}},
+	        {{{A, false, 100}, {B, true, 100}}, 2, {true, true}},
+	        {{{A, false, 100}, {B, false, 100}}, 2, {true, false}},
+	        {{{A, false, 0}, {B, true, 100}}, 2, {false, true}},
+	};
+	(void)state;
+	for (size_t way = 0; way < 2 * IW_COUNT(rows); way++) {
+		size_t row = way / 2;
+		struct hdl_mr *mr[KEYS];
+		uint64_t to = 0;
+		begin(way % 2, false);
+		for (unsigned k = 0; k < KEYS; k++)
+			assert_int_equal(hdl_mr_register(SIDE->pd, SIDE->mem, 4096,
+			                                 HDL_ACCESS_LOCAL_WRITE |
+			                                         HDL_ACCESS_REMOTE_WRITE |
+			                                         HDL_ACCESS_ONE_TOUCH,
+			                                 &mr[k]),
+			                 0);
+		for (unsigned i = 0; i < rows[row].count; i++) {
+			uint16_t bytes = rows[row].segments[i].bytes;
+			iw_put(&rig,
+			       &(struct rdmap_segment){
+			               .opcode = RDMAP_WRITE,
+			               .last = rows[row].segments[i].last,
+			               .stag = hdl_mr_key(mr[rows[row].segments[i].key]).v,
+			               .to = iw_address(SIDE, to)},
+			       data + to, bytes);
+			to += bytes;
+		}
+		assert_true(SIDE->open);
+		assert_memory_equal(SIDE->mem, data, to);
+		for (unsigned k = 0; k < KEYS; k++) {
+			struct tpt_entry entry;
+			assert_true(tpt_read(&SIDE->adapter->engine.tpt->view, hdl_mr_key(mr[k]),
+			                     &entry));
+			assert_int_equal((entry.flags & TPT_VALID) == 0, rows[row].over[k]);
+		}
+		/* And to the peer: a second message through the key is refused. */
+		for (unsigned k = 0; k < KEYS && SIDE->open; k++) {
+			if (!rows[row].over[k])
+				continue;
+			iw_put(&rig,
+			       &(struct rdmap_segment){.opcode = RDMAP_WRITE,
+			                               .last = true,
+			                               .stag = hdl_mr_key(mr[k]).v,
+			                               .to = iw_address(SIDE, 1000)},
+			       data + 1, 8);
+			iw_expect_terminate(&rig, RDMAP_ERROR_DDP_INVALID_STAG);
+			assert_memory_not_equal(SIDE->mem + 1000, data + 1, 8);
+		}
+		for (unsigned k = 0; k < KEYS; k++)
+			assert_int_equal(hdl_mr_deregister(mr[k]), 0);
+		iw_close(&rig);
+	}
+}
+
 int main(void)
 {
 	for (size_t i = 0; i < sizeof(data); i++)
@@ -413,6 +489,7 @@ int main(void)
 	        cmocka_unit_test(memory_that_is_gone),
 	        cmocka_unit_test(the_right_memory_is_blamed),
 	        cmocka_unit_test(memmgt_18b_one_touch),
+	        cmocka_unit_test(memmgt_18b_the_end_brings_no_octets),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

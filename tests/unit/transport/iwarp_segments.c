@@ -324,6 +324,71 @@ static void memmgt_18b_table_d(void **state)
 	iw_close(&rig);
 }
 
+/* The same with a last segment that brings no octets, and with one that names another region: which
+ * segments a message is divided into does not matter. */
+static void memmgt_18b_the_end_brings_no_octets(void **state)
+{
+	(void)state;
+	static const unsigned factorial = 24;
+	for (unsigned way = 0; way < 2 * factorial; way++) {
+		unsigned left[4] = {0, 1, 2, 3}, rest = way / 2;
+		begin(NULL);
+		iw_recv(SIDE, 9, 8192, 16);
+		struct hdl_mr *mr = one_touch(HDL_ACCESS_ONE_TOUCH), *other = one_touch(0);
+		for (unsigned n = 4; n-- > 0;) {
+			unsigned choice = rest % (n + 1), ssn = left[choice];
+			rest /= n + 1;
+			left[choice] = left[n];
+			if (ssn == 0)
+				assert_true(put_send(0, 1, 0, true, 16));
+			else
+				put_write((uint16_t)ssn,
+				          hdl_mr_key(ssn == 3 && way % 2 ? other : mr),
+				          iw_address(SIDE, (ssn - 1) * 700), ssn == 3,
+				          ssn == 3 ? 0 : 700);
+			assert_int_equal(flags_of(mr), n == 0 ? 0 : TPT_VALID);
+		}
+		assert_memory_equal(SIDE->mem, data, 700);
+		assert_memory_equal(SIDE->mem + 700, data, 700);
+		iw_completion(SIDE->rcq, 9, HDL_WC_SUCCESS);
+		assert_int_equal(flags_of(other), TPT_VALID);
+		put_write(4, hdl_mr_key(mr), iw_address(SIDE, 2000), true, 8);
+		iw_expect_terminate(&rig, RDMAP_ERROR_DDP_INVALID_STAG);
+		assert_int_equal(SIDE->mem[2000], 0);
+		settle_mr(mr);
+		settle_mr(other);
+		iw_close(&rig);
+	}
+	/* Of two messages that each end without octets, and of one that ends early beside one that
+	 * has begun, the later ends the stream (row 3). */
+	for (unsigned way = 0; way < 2; way++) {
+		begin(NULL);
+		struct hdl_mr *mr = one_touch(HDL_ACCESS_ONE_TOUCH);
+		put_write(0, hdl_mr_key(mr), iw_address(SIDE, 0), false, 100);
+		put_write(2, hdl_mr_key(mr), iw_address(SIDE, 200), way == 1, 100);
+		if (way == 0)
+			put_write(3, hdl_mr_key(mr), iw_address(SIDE, 300), true, 0);
+		assert_int_equal(iw_state(SIDE), HDL_QPS_RTS);
+		put_write(1, hdl_mr_key(mr), iw_address(SIDE, 100), true, 0);
+		assert_int_equal(flags_of(mr), 0);
+		iw_event(SIDE, HDL_EVENT_QP_ACCESS_ERR, HDL_DETAIL_TOUCHED);
+		iw_expect_terminate(&rig, RDMAP_ERROR_DDP_INVALID_STAG);
+		settle_mr(mr);
+		iw_close(&rig);
+	}
+	/* A message of no octets touches nothing. */
+	begin(NULL);
+	struct hdl_mr *mr = one_touch(HDL_ACCESS_ONE_TOUCH);
+	put_write(1, hdl_mr_key(mr), iw_address(SIDE, 0), true, 0);
+	put_write(0, hdl_mr_key(mr), iw_address(SIDE, 0), true, 0);
+	assert_int_equal(flags_of(mr), TPT_VALID);
+	put_write(2, hdl_mr_key(mr), iw_address(SIDE, 0), true, 100);
+	assert_int_equal(flags_of(mr), 0);
+	assert_int_equal(iw_state(SIDE), HDL_QPS_RTS);
+	settle_mr(mr);
+	iw_close(&rig);
+}
+
 /* --- IP8: the read resource queue --- */
 
 static bool put_read(uint16_t ssn, uint32_t msn, size_t offset, uint32_t bytes)
@@ -499,6 +564,7 @@ int main(void)
 	        cmocka_unit_test(an_early_error_waits_for_its_turn),
 	        cmocka_unit_test(memmgt_18b_last_segment_first),
 	        cmocka_unit_test(memmgt_18b_table_d),
+	        cmocka_unit_test(memmgt_18b_the_end_brings_no_octets),
 	        cmocka_unit_test(memmgt_18a_requests_out_of_order),
 	        cmocka_unit_test(memmgt_18a_past_its_end),
 	        cmocka_unit_test(rfc5043_responses_out_of_order),
