@@ -121,6 +121,7 @@ struct qp_local {
 	uint32_t answer_count; /* messages that the pending ACK covers */
 	/* A message that arrives in parts: its MSN, and how much of it has arrived. */
 	uint32_t part_msn, part_offset;
+	struct hdl_key part_key; /* of a write */
 	/* Finished atomics whose answer has not been sent; the oldest is result_read. */
 	uint32_t results_due;
 	uint32_t result_read;

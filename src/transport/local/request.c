@@ -221,9 +221,15 @@ static bool run_write_part(struct engine *engine, struct qp *qp, const struct ar
 		local_request_refuse(engine, qp, a, ANSWER_INVALID, HDL_DETAIL_NONE);
 		return false;
 	}
-	if (a->frame.offset == 0)
+	if (a->frame.offset == 0) {
+		qp->local.part_key = target->key;
 		detail = respond_check(engine, qp, &whole, HDL_ACCESS_REMOTE_WRITE,
 		                       &respond_whole_message, &to);
+	} else if (target->key.v != qp->local.part_key.v) {
+		/* The key of the first part would never be touched. */
+		local_request_refuse(engine, qp, a, ANSWER_INVALID, HDL_DETAIL_NONE);
+		return false;
+	}
 	if (detail != HDL_DETAIL_NONE) {
 		refuse_write(engine, qp, a, detail);
 		return false;

@@ -204,12 +204,58 @@ static void a_peer_that_reaches_us_in_the_middle_of_a_message(void **state)
 	lane_close(&rig);
 }
 
+/* A write in parts has one key: a peer that ended it with another one would never use up the key
+ * of the first part, if that is good for one message (MEMMGT figure 18B, table D). */
+static void a_write_in_parts_has_one_key(void **state)
+{
+	enum { HALF = 512, AT = 4096 };
+	(void)state;
+	for (unsigned same = 0; same < 2; same++) {
+		struct lane_rig rig;
+		struct lane_message message;
+		struct frame_answer answer;
+		struct hdl_mr *once;
+		lane_open(&rig, false);
+		memset(rig.mem + AT, 0, 2 * HALF);
+		assert_int_equal(hdl_mr_register(rig.pd, rig.mem, LANE_BYTES,
+		                                 HDL_ACCESS_LOCAL_WRITE | HDL_ACCESS_REMOTE_WRITE |
+		                                         HDL_ACCESS_ONE_TOUCH,
+		                                 &once),
+		                 0);
+		for (unsigned part = 0; part < 2; part++) {
+			struct frame frame = lane_frame(&rig, FRAME_WRITE, LANE_RQ_PSN);
+			struct {
+				struct frame_target target;
+				uint8_t data[HALF];
+			} body = {{.addr = (uintptr_t)rig.mem + AT,
+			           .key = hdl_mr_key(part == 0 || same ? once : rig.mr)},
+			          {0}};
+			memset(body.data, (int)(1 + part), HALF);
+			frame.length = 2 * HALF;
+			frame.offset = part * HALF;
+			frame.flags = part == 0 ? FRAME_MORE : 0;
+			lane_put(&rig, &frame, &body, sizeof(body));
+			lane_run(&rig);
+		}
+		assert_int_equal(rig.mem[AT], 1);
+		assert_int_equal(rig.mem[AT + HALF], same ? 2 : 0);
+		assert_true(lane_look(&rig, &message));
+		assert_int_equal(message.frame.kind, FRAME_ANSWER);
+		memcpy(&answer, message.body, sizeof(answer));
+		assert_int_equal(answer.answer, same ? ANSWER_ACK : ANSWER_INVALID);
+		assert_int_equal(lane_state(&rig), same ? HDL_QPS_RTS : HDL_QPS_ERR);
+		assert_int_equal(hdl_mr_deregister(once), 0);
+		lane_close(&rig);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(only_the_fast_path_makes_bursts),
 	        cmocka_unit_test(a_poll_takes_a_message),
 	        cmocka_unit_test(a_frame_that_makes_no_sense),
+	        cmocka_unit_test(a_write_in_parts_has_one_key),
 	        cmocka_unit_test(writes_with_immediate_data_do_not_wait_for_each_other),
 	        cmocka_unit_test(a_peer_that_reaches_us_in_the_middle_of_a_message),
 	};
