@@ -374,6 +374,15 @@ HDL_API int hdl_mem_free(void *memory);
  * or as 0 with HDL_ACCESS_ZERO_BASED. A region of zero bytes has a key like any other: zero-length
  * requests succeed with it, all others are out of bounds.
  *
+ * With HDL_ACCESS_ONE_TOUCH the key, like that of a window bound so, is good for one message: the
+ * first write, read or atomic of a peer to it, or the first read of the owner's into it, ends it
+ * with its last byte (MEMMGT figure 18B), and neither peer nor owner can use it any more. It does
+ * not matter into which packets or segments the message is divided. Sends from it and receives into
+ * it do not count. Neither does a message of no bytes, which SAN would have count: it accesses
+ * nothing, so its key is not looked at (IBTA C9-88, RFC 5041 section 5.1), and a peer without any
+ * right could otherwise use the key up. Of two messages that come at the same time, one is refused,
+ * perhaps after some of its bytes were placed.
+ *
  * Owner: the memory remains the caller's and must remain mapped; the caller owns *out and ends it
  * with hdl_mr_deregister().
  * Threads: any.

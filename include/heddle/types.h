@@ -36,7 +36,7 @@ enum hdl_access {
 	HDL_ACCESS_REMOTE_WRITE = 1 << 3,  /* peers may write to it */
 	HDL_ACCESS_REMOTE_ATOMIC = 1 << 4, /* peers may change it by atomics */
 	HDL_ACCESS_BIND = 1 << 5,          /* windows may be bound to the region */
-	HDL_ACCESS_ONE_TOUCH = 1 << 6,     /* invalid after the first message that targets it */
+	HDL_ACCESS_ONE_TOUCH = 1 << 6,     /* invalid after the first message to or from it */
 	HDL_ACCESS_ZERO_BASED = 1 << 7 /* addresses count from 0, not from the virtual address */
 };
 #define HDL_ACCESS_ALL 0xffu

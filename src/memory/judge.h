@@ -55,8 +55,8 @@ static inline enum hdl_detail tpt_judge(const struct tpt_entry *e, const struct 
 	return HDL_DETAIL_NONE;
 }
 
-/* Does our own table grant @req, and are its bytes one run of memory, at *host? If not, tpt_check()
- * tells why. */
+/* Does our own table grant @req, more than once, and are its bytes one run of memory, at *host? If
+ * not, tpt_check() tells why. */
 static inline bool tpt_own_run(const struct tpt *tpt, const struct tpt_request *req, uint64_t *host)
 {
 	uint32_t name = tpt_name(&tpt->view, req->key), index = name >> tpt->view.tag_bits;
@@ -64,7 +64,8 @@ static inline bool tpt_own_run(const struct tpt *tpt, const struct tpt_request *
 		return false;
 	const struct tpt_entry *e = (const struct tpt_entry *)(const void *)&tpt->slots[index];
 	uint64_t offset;
-	if (tpt_judge(e, req, name, &offset) != HDL_DETAIL_NONE || e->order != TPT_INLINE)
+	if (tpt_judge(e, req, name, &offset) != HDL_DETAIL_NONE || e->order != TPT_INLINE ||
+	    (e->access & HDL_ACCESS_ONE_TOUCH) != 0)
 		return false;
 	*host = e->att + offset;
 	return true;

@@ -7,6 +7,7 @@
 #include "base/crc.h"
 #include "queue/qp_state.h"
 #include "transport/op.h"
+#include "transport/respond.h"
 
 void request_refused(struct engine *engine, struct wqe_send *wqe, const struct sg_result *result)
 {
@@ -172,11 +173,44 @@ static void send_failed(struct engine *engine, struct qp *qp, uint8_t opcode,
 	}
 }
 
+/* Is @index the first piece of @wqe, of those with octets, that has its key? */
+static bool is_first_of_key(struct wqe_send *wqe, uint32_t index)
+{
+	const struct hdl_sge *pieces = wqe_sge(wqe);
+	if (pieces[index].length == 0)
+		return false;
+	for (uint32_t i = 0; i < index; i++)
+		if (pieces[i].length > 0 && pieces[i].key.v == pieces[index].key.v)
+			return false;
+	return true;
+}
+
+/* MEMMGT figure 18A step 1814: table D holds for what is read, too. The answer to the read @wqe is
+ * in place, all of it, and what came before it: one-touch memory that it went to is over. If other
+ * memory was used up before, by an answer that was placed at the same time, the read fails. */
+static void request_touch(struct engine *engine, struct wqe_send *wqe)
+{
+	const struct hdl_sge *pieces = wqe_sge(wqe);
+	for (uint32_t i = 0; i < wqe->num_sge; i++) {
+		struct tpt_entry entry;
+		if (!is_first_of_key(wqe, i) ||
+		    !tpt_read(&engine->tpt->view, pieces[i].key, &entry) ||
+		    (entry.access & HDL_ACCESS_ONE_TOUCH) == 0 ||
+		    entry.instance != (uint8_t)pieces[i].key.v)
+			continue;
+		if (respond_touch(engine, pieces[i].key, &respond_whole_message) == TPT_TERMINATE)
+			request_finish(wqe, op_local_status(HDL_DETAIL_TOUCHED),
+			               HDL_DETAIL_TOUCHED);
+	}
+}
+
 void request_reap(struct engine *engine, struct qp *qp)
 {
 	struct wqe_send *wqe;
 	while ((wqe = wq_oldest(&qp->sq)) != NULL && wqe->state == WQE_DONE) {
 		uint8_t opcode = wqe->opcode;
+		if (opcode == HDL_OP_READ && wqe->status == HDL_WC_SUCCESS)
+			request_touch(engine, wqe);
 		enum hdl_wc_status status = wqe->status;
 		enum hdl_detail detail = wqe->vendor_err;
 		op_complete_send(engine, qp, wqe);

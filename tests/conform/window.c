@@ -271,6 +271,67 @@ static void ip5_one_touch_opens_once(void **state)
 	}
 }
 
+/* IP5, MEMMGT figure 18A step 1814: nor does it take the answers of two reads, of any length. Other
+ * pieces of the read are not affected, and two pieces of one message touch a region once. */
+static void ip5_one_touch_sink_of_one_read(void **state)
+{
+	static const uint32_t lengths[] = {8, 64, 9000, 40000};
+	struct world *w = *state;
+	if (lacks(w, HDL_OP_READ))
+		skip();
+	for (uint32_t i = 0; i < 2 * COUNT(lengths); i++) {
+		struct hdl_qp *qa, *qb;
+		uint32_t length = lengths[i / 2];
+		struct hdl_key once =
+		        hdl_mr_key(make_mr(&w->a, 4096, length, LOCAL_BOTH | HDL_ACCESS_ONE_TOUCH));
+		make_pair(w, NULL, &qa, &qb);
+		struct hdl_sge list[] = {
+		        {.addr = address(&w->a, 4096), .length = length / 2, .key = once},
+		        {.addr = address(&w->a, 64), .length = 16, .key = hdl_mr_key(w->a.mr)},
+		        {.addr = address(&w->a, 4096 + length / 2),
+		         .length = length - length / 2,
+		         .key = once}};
+		struct hdl_sge whole = {
+		        .addr = address(&w->a, 4096), .length = length, .key = once};
+		struct hdl_send_wr wr = {.wr_id = 1,
+		                         .sg_list = i % 2 ? list : &whole,
+		                         .num_sge = i % 2 ? 3 : 1,
+		                         .opcode = HDL_OP_READ,
+		                         .flags = HDL_SEND_SIGNALED};
+		set_target(&wr, address(&w->b, 8192), hdl_mr_key(w->b.mr));
+		/* A message from it, and one that it receives, do not touch it. */
+		post_recv(qb, 1, &w->b, 0, 16);
+		post_send(qa,
+		          (struct hdl_send_wr){.sg_list = &(struct hdl_sge){whole.addr, 8, once},
+		                               .num_sge = 1,
+		                               .opcode = HDL_OP_SEND,
+		                               .flags = HDL_SEND_SIGNALED});
+		expect_sent(w, w->a.scq, qa, 0, HDL_WC_SEND, 8);
+		expect_received(w, w->b.rcq, qb, qa, 1, 8);
+		expect_copy(&w->b, 0, &w->a, 4096, 8);
+		struct hdl_wc wc;
+		post_send(qa, wr);
+		wait_wc(w, w->a.scq, &wc);
+		assert_int_equal(wc.status, HDL_WC_SUCCESS);
+		if (i % 2) {
+			expect_copy(&w->a, 4096, &w->b, 8192, length / 2);
+			expect_copy(&w->a, 64, &w->b, 8192 + length / 2, 16);
+			expect_copy(&w->a, 4096 + length / 2, &w->b, 8192 + length / 2 + 16,
+			            length - length / 2);
+		} else {
+			expect_copy(&w->a, 4096, &w->b, 8192, length);
+		}
+		check_memory(w);
+		wr.wr_id = 2;
+		wr.u.rdma.addr += 8;
+		post_send(qa, wr);
+		expect_failed(w, w->a.scq, qa, 2, HDL_WC_LOC_PROT_ERR, HDL_DETAIL_NOT_VALID);
+		check_memory(w);
+		drop_qp(w, qa);
+		drop_qp(w, qb);
+	}
+}
+
 /* --- by work request --- */
 
 static void bind_by_request(struct world *w, struct hdl_qp *qb, struct hdl_mw *mw,
@@ -481,6 +542,7 @@ static const struct CMUnitTest tests[] = {
         BEHAVIOUR(sn9_zero_based),
         BEHAVIOUR(sn9_rights_of_a_window),
         BEHAVIOUR(ip5_one_touch_opens_once),
+        BEHAVIOUR(ip5_one_touch_sink_of_one_read),
         BEHAVIOUR(sn9_bind_type_1_by_request),
         BEHAVIOUR(sn9_bind_type_2_by_request),
         BEHAVIOUR(ip4_bind_by_request_refusals),

@@ -473,6 +473,42 @@ static void rfc5043_responses_out_of_order(void **state)
 	iw_close(&rig);
 }
 
+/* IP5: table D holds for answers. Those of two reads come to one region before their turn: one of
+ * the reads succeeds. */
+static void memmgt_18b_answers_to_one_touch_memory(void **state)
+{
+	(void)state;
+	begin(NULL);
+	struct hdl_mr *mr = one_touch(HDL_ACCESS_ONE_TOUCH);
+	uint32_t stags[2];
+	for (unsigned i = 0; i < 2; i++) {
+		struct hdl_sge sge = {iw_address(SIDE, 1000 * i), 300, hdl_mr_key(mr)};
+		iw_post(SIDE, (struct hdl_send_wr){.wr_id = i,
+		                                   .sg_list = &sge,
+		                                   .num_sge = 1,
+		                                   .opcode = HDL_OP_READ,
+		                                   .flags = HDL_SEND_SIGNALED,
+		                                   .u.rdma = {4096, {IW_PEER_KEY}}});
+		assert_true(iw_look(&rig, &got));
+		stags[i] = got.s.u.read.sink_stag;
+	}
+	for (unsigned i = 2; i-- > 0;) {
+		assert_int_equal(flags_of(mr), TPT_VALID);
+		iw_no_completion(SIDE->scq);
+		struct rdmap_segment s = {
+		        .opcode = RDMAP_READ_RESPONSE, .last = true, .stag = stags[i]};
+		assert_true(iw_put_message(&rig, (uint16_t)i, &s, data, 300));
+	}
+	assert_int_equal(flags_of(mr), 0);
+	iw_completion(SIDE->scq, 0, HDL_WC_SUCCESS);
+	assert_memory_equal(SIDE->mem, data, 300);
+	assert_int_equal(iw_completion(SIDE->scq, 1, HDL_WC_LOC_PROT_ERR).vendor_err,
+	                 HDL_DETAIL_TOUCHED);
+	assert_int_equal(iw_state(SIDE), HDL_QPS_ERR);
+	settle_mr(mr);
+	iw_close(&rig);
+}
+
 /* --- numbers --- */
 
 static void rfc5043_bad_numbers(void **state)
@@ -565,6 +601,7 @@ int main(void)
 	        cmocka_unit_test(memmgt_18b_last_segment_first),
 	        cmocka_unit_test(memmgt_18b_table_d),
 	        cmocka_unit_test(memmgt_18b_the_end_brings_no_octets),
+	        cmocka_unit_test(memmgt_18b_answers_to_one_touch_memory),
 	        cmocka_unit_test(memmgt_18a_requests_out_of_order),
 	        cmocka_unit_test(memmgt_18a_past_its_end),
 	        cmocka_unit_test(rfc5043_responses_out_of_order),
