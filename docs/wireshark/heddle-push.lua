@@ -9,7 +9,7 @@ local common = require("heddle-common")
 local FUNCTIONS = {[1] = "BufferRecvPool", [2] = "BufferRecvPoolGet", [3] = "BufferRecvPoolUpdate", [4] = "BufferPoolFlushRequest",
 	[5] = "BufferPoolFlushReply", [6] = "SendData", [7] = "BufferRDMAIndicate", [8] = "CfgUtilRequest", [9] = "CfgUtilReply"}
 local ITEMS = {[1] = "initialise", [2] = "MAC address", [3] = "MTU", [4] = "link state", [5] = "filter", [6] = "offloads",
-	[7] = "statistics"}
+	[7] = "statistics", [8] = "one more MAC address"}
 local STATUS = {[0] = "success", [1] = "unknown item", [2] = "malformed", [3] = "refused", [4] = "read-only"}
 local ACTIONS = {[0] = "get", [1] = "set"}
 local STATISTICS = {"frames from the host", "bytes from the host", "frames to the host", "bytes to the host", "frames dropped",
@@ -87,8 +87,9 @@ local VALUES = {
 			tree:add(f.statistic, buf(8 * (i - 1), 8)):prepend_text(name .. ": ")
 		end
 	end,
+	[8] = function(tree, buf) tree:add(f.mac, buf(0, 6)) end,
 }
-local VALUE_BYTES = {16, 6, 2, 1, 4, 4, 48}
+local VALUE_BYTES = {16, 6, 2, 1, 4, 4, 48, 6}
 
 local function configuration(tree, buf, reply)
 	tree:add(f.item, buf(0, 2))

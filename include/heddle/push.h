@@ -64,13 +64,14 @@ enum hdl_push_way {
 
 /* Items of configuration. */
 enum hdl_push_cfg_item {
-	HDL_PUSH_CFG_INIT = 1,  /* mac, mtu, offloads, version */
-	HDL_PUSH_CFG_MAC,       /* mac */
-	HDL_PUSH_CFG_MTU,       /* mtu */
-	HDL_PUSH_CFG_LINK,      /* up */
-	HDL_PUSH_CFG_FILTER,    /* filter, multicast */
-	HDL_PUSH_CFG_OFFLOADS,  /* offloads */
-	HDL_PUSH_CFG_STATISTICS /* statistics; can only be read */
+	HDL_PUSH_CFG_INIT = 1,   /* mac, mtu, offloads, version */
+	HDL_PUSH_CFG_MAC,        /* mac */
+	HDL_PUSH_CFG_MTU,        /* mtu */
+	HDL_PUSH_CFG_LINK,       /* up */
+	HDL_PUSH_CFG_FILTER,     /* filter, multicast */
+	HDL_PUSH_CFG_OFFLOADS,   /* offloads */
+	HDL_PUSH_CFG_STATISTICS, /* statistics; can only be read */
+	HDL_PUSH_CFG_MORE_MAC    /* mac: one more address, beside the first; can only be set */
 };
 
 enum hdl_push_cfg_status {

@@ -32,6 +32,9 @@ static const struct argp_option unit_list[] = {
         {"netns", 'N', "PID", 0, "The interface is in the namespaces of this process", 0},
         {"name", 'n', "NAME", 0, "Name for stat and down (unit)", 0},
         {"mtu", 'm', "BYTES", 0, "MTU of the interface, 68 to 9000 (1500)", 0},
+        {"macs", 'K', "NUMBER", 0, "How many MAC addresses a host may have, 1 to 16 (1)", 0},
+        {"host-mac", 'H', "NAME=MAC", 0, "This address is for that host, and it for no other", 0},
+        {"reserve", 'R', "MAC", 0, "No host may use this address", 0},
         {"service", 's', "NUMBER", 0, "Number of the unit on its node (4)", 0},
         {"channel", 'c', "rocev2|cells", 0, "With cells: speak them to hosts that do, too", 0},
         {"no-offload", 'O', NULL, 0, "Whole frames only: no segments of 64 KiB", 0},
@@ -45,6 +48,7 @@ static const struct argp_option host_list[] = {
         {"addr", 'a', "ADDRESS", 0, "The address of this machine on the way to the unit", 0},
         {"name", 'n', "NAME", 0, "Name for stat and down (that of the interface)", 0},
         {"mac", 'M', "MAC", 0, "MAC address of the interface", 0},
+        {"bridge", 'b', NULL, 0, "Others are behind the interface; see unit --macs", 0},
         {"mtu", 'm', "BYTES", 0, "MTU of the interface, 68 to 9000 (1500)", 0},
         {"mode", 'o', "rdma|send", 0, "How frames travel (rdma)", 0},
         {"model", 'd', "push-push|push-pull|pull-pull", 0, "Who starts a transfer (push-push)", 0},
@@ -117,6 +121,23 @@ static error_t tap_parse_terms(int key, const char *arg, struct argp_state *stat
 	}
 }
 
+/* NAME=MAC, or the MAC address of no host. */
+static void tap_parse_rule(struct rights *rights, const char *arg, bool named,
+                           struct argp_state *state)
+{
+	char name[RIGHTS_NAME_BYTES] = "";
+	const char *equals = strchr(arg, '='), *text = named && equals != NULL ? equals + 1 : arg;
+	uint8_t mac[LAN_MAC_BYTES];
+	if (named && (equals == NULL || equals == arg || equals - arg >= (int)sizeof(name)))
+		argp_error(state, "'%s' is not NAME=MAC, with a name of up to 31 characters", arg);
+	if (named)
+		memcpy(name, arg, (size_t)(equals - arg));
+	if (!tap_parse_mac(text, mac))
+		argp_error(state, "'%s' is not a MAC address such as 02:00:00:00:00:01", text);
+	if (!rights_add(rights, name, mac))
+		argp_error(state, "there are more than %u rules about addresses", RIGHTS_MAX_RULES);
+}
+
 static error_t tap_parse(int key, char *arg, struct argp_state *state)
 {
 	struct tap_command *command = state->input;
@@ -155,6 +176,16 @@ static error_t tap_parse(int key, char *arg, struct argp_state *state)
 	case 'm':
 		options->has_mtu = true;
 		options->mtu = (uint16_t)tap_number(arg, HDL_PUSH_MIN_MTU, HDL_PUSH_MAX_MTU, state);
+		return 0;
+	case 'K':
+		options->rights.macs = (uint32_t)tap_number(arg, 1, RIGHTS_MAX_MACS, state);
+		return 0;
+	case 'H':
+	case 'R':
+		tap_parse_rule(&options->rights, arg, key == 'H', state);
+		return 0;
+	case 'b':
+		options->bridge = true;
 		return 0;
 	case 's':
 		options->service = (uint16_t)tap_number(arg, 1, 65535, state);
@@ -340,6 +371,9 @@ static void tap_print(const json_t *answer)
 	         tap_text(interface, "where"));
 	tap_print_traffic(what, interface);
 	tap_print_trouble(answer, "too_long", "frames longer than the MTU of the LAN");
+	tap_print_trouble(answer, "refused_frames",
+	                  "frames with another source than the address of the interface");
+	tap_print_trouble(answer, "lan_forged", "frames of the LAN with the source of a host");
 	if (!json_is_true(json_object_get(interface, "link")) && unit)
 		printf("    %-22s no link\n", "");
 	json_array_foreach(json_object_get(answer, "hosts"), i, row)
@@ -347,6 +381,7 @@ static void tap_print(const json_t *answer)
 		snprintf(what, sizeof(what), "%s %s", tap_text(row, "name"), tap_text(row, "mac"));
 		tap_print_traffic(what, row);
 		tap_print_trouble(row, "forged", "frames with a forged source");
+		tap_print_trouble(row, "refused_macs", "MAC addresses refused");
 		tap_print_trouble(row, "too_long", "frames longer than the MTU of the LAN");
 	}
 }
@@ -462,6 +497,7 @@ int tap_command(int argc, char **argv)
 		        .options = {.mtu = 1500,
 		                    .service = HDL_PUSH_SERVICE,
 		                    .offloads = true,
+		                    .rights = {.macs = 1},
 		                    .terms = {.host_owns = true, .unit_owns = true}}};
 		struct argp argp = {tap_verbs[i].options,
 		                    tap_parse,

@@ -11,10 +11,15 @@
 #include "tap/tap.h"
 #include "wire/be.h"
 
+#define HOST_REFUSED                                                                           \
+	"the unit refuses the MAC address: another host has it, or its LAN, or this host may " \
+	"not have it"
+
 enum host_token {
 	TOKEN_INIT = 1,
-	TOKEN_MAC,
-	TOKEN_LEARN,
+	TOKEN_MAC,    /* the user has asked for the address, */
+	TOKEN_FOLLOW, /* or the interface has it; */
+	TOKEN_MORE,   /* somebody behind the interface has it */
 	TOKEN_STATISTICS,
 	TOKEN_TOLD,
 	TOKEN_ALIVE
@@ -24,9 +29,16 @@ struct host {
 	struct hdl_push *push;
 	bool up;             /* the unit has agreed: frames pass */
 	bool waits;          /* a frame is in the slot, until the unit knows its source address */
-	uint32_t wait_bytes; /* of it */
-	uint8_t mac[LAN_MAC_BYTES];    /* what the unit knows, */
-	uint8_t wanted[LAN_MAC_BYTES]; /* and what it was asked to know instead */
+	uint8_t *wait_frame; /* it, */
+	uint32_t wait_bytes; /* and its length */
+	uint8_t mac[LAN_MAC_BYTES];         /* what the unit knows, */
+	uint8_t wanted[LAN_MAC_BYTES];      /* what it was asked to know instead, */
+	bool wants;                         /* and has not answered yet, */
+	uint8_t refused_mac[LAN_MAC_BYTES]; /* and what it has refused */
+	uint64_t refused_ns;                /* when that was; 0: nothing */
+	bool learned;        /* the address is that of the one at the other end of a socket, */
+	uint32_t learned_of; /* which was this one (lan.peers) */
+	struct macs behind;  /* who else is behind the interface, and known to the unit: port 1 */
 	uint64_t next_ns;
 	uint32_t offloads;
 	bool link;                  /* the unit has its LAN */
@@ -39,7 +51,7 @@ struct host {
 	bool heard, asked;  /* there was one since; it was asked for one */
 	uint64_t connections, refused, too_long;
 	int asker; /* who waits for an answer of the unit */
-	char why[128];
+	char why[160];
 };
 
 static struct host *host_of(struct tap *tap)
@@ -101,6 +113,22 @@ static void host_carry(struct tap *tap)
 		tap->lan.kind->carrier(&tap->lan, host->up && host->link);
 }
 
+/* What the kernel knows about the interface of its address; at the other end of a socket nobody
+ * says, but frames have sources. */
+static bool host_sees_mac(const struct tap *tap)
+{
+	return tap->lan.watch >= 0 && tap->lan.link.there;
+}
+
+static void host_own_mac(const struct tap *tap, uint8_t mac[LAN_MAC_BYTES])
+{
+	const struct host *host = tap->state;
+	const uint8_t *own = host_sees_mac(tap) ? tap->lan.link.mac
+	                     : host->learned    ? host->mac
+	                                        : tap->lan.mac;
+	memcpy(mac, own, LAN_MAC_BYTES);
+}
+
 static void host_opened(void *context, struct hdl_push *push)
 {
 	struct tap *tap = context;
@@ -112,9 +140,12 @@ static void host_opened(void *context, struct hdl_push *push)
 	                               .version = 1};
 	request.offloads =
 	        tap->options->offloads ? tap->lan.kind->offloads : HDL_PUSH_OFFLOAD_HEADER;
-	memcpy(request.mac, tap->lan.mac, sizeof(request.mac));
+	host_own_mac(tap, request.mac);
 	hdl_push_configure(push, &request, TOKEN_INIT);
-	memcpy(host->mac, tap->lan.mac, sizeof(host->mac));
+	memcpy(host->mac, request.mac, sizeof(host->mac));
+	memset(&host->behind, 0, sizeof(host->behind));
+	host->wants = false;
+	host->refused_ns = 0;
 }
 
 /* The question of @asker is answered, one way or the other. */
@@ -188,10 +219,9 @@ static void host_initialised(struct tap *tap, const struct hdl_push_cfg *reply)
 {
 	struct host *host = host_of(tap);
 	if (reply == NULL || reply->code != HDL_PUSH_CFG_OK || !reply->has_value) {
-		hdl_push_break(host->push,
-		               reply != NULL && reply->code == HDL_PUSH_CFG_REFUSED
-		                       ? "the unit refuses the MAC address: another host has it"
-		                       : "the unit does not answer as it should");
+		hdl_push_break(host->push, reply != NULL && reply->code == HDL_PUSH_CFG_REFUSED
+		                                   ? HOST_REFUSED
+		                                   : "the unit does not answer as it should");
 		return;
 	}
 	host->offloads = reply->offloads;
@@ -207,19 +237,96 @@ static void host_initialised(struct tap *tap, const struct hdl_push_cfg *reply)
 	host->why[0] = '\0';
 }
 
-/* The frame that waited is sent, if its address is ours now. */
-static void host_go_on(struct tap *tap, bool agreed)
+/* Ask the unit to know us by @mac, or as one more with TOKEN_MORE. One question at a time. */
+static bool host_tell_mac(struct host *host, const uint8_t mac[LAN_MAC_BYTES], uint64_t token)
+{
+	struct hdl_push_cfg request = {.item = token == TOKEN_MORE ? HDL_PUSH_CFG_MORE_MAC
+	                                                           : HDL_PUSH_CFG_MAC,
+	                               .code = 1,
+	                               .has_value = true};
+	memcpy(request.mac, mac, sizeof(request.mac));
+	if (host->wants || !hdl_push_configure(host->push, &request, token))
+		return false;
+	memcpy(host->wanted, mac, sizeof(host->wanted));
+	host->wants = true;
+	return true;
+}
+
+/* Has the unit refused this address just now? */
+static bool host_was_refused(const struct host *host, const uint8_t mac[LAN_MAC_BYTES])
+{
+	return host->refused_ns != 0 && memcmp(host->refused_mac, mac, LAN_MAC_BYTES) == 0 &&
+	       clock_now_ns() - host->refused_ns < TAP_AGAIN_NS;
+}
+
+enum host_source { SOURCE_OURS, SOURCE_ASK, SOURCE_FOREIGN };
+
+/* Whose address is the source of a frame? Ours is that of the interface. Whoever else puts frames
+ * into it may use their own only if the user has said that there is a bridge. */
+static enum host_source host_judge(struct tap *tap, const uint8_t mac[LAN_MAC_BYTES],
+                                   uint64_t *token)
 {
 	struct host *host = host_of(tap);
-	if (!host->waits)
-		return;
-	host->waits = false;
-	if (agreed) {
-		hdl_push_send(host->push, host->wait_bytes);
+	uint32_t now_s = (uint32_t)(clock_now_ns() / 1000000000ull);
+	*token = TOKEN_FOLLOW;
+	if (memcmp(mac, host->mac, LAN_MAC_BYTES) == 0)
+		return SOURCE_OURS;
+	if (tap->options->bridge && macs_use(&host->behind, mac, 1, now_s))
+		return SOURCE_OURS;
+	if (host_was_refused(host, mac))
+		return SOURCE_FOREIGN;
+	if (tap->lan.watch >= 0) { /* it may have changed, and nobody has told us yet */
+		lan_news(&tap->lan);
+		if (memcmp(mac, tap->lan.link.mac, LAN_MAC_BYTES) == 0)
+			return SOURCE_ASK;
+	} else if (!tap->options->has_mac && host->learned_of != tap->lan.peers) {
+		return SOURCE_ASK;
+	}
+	*token = TOKEN_MORE;
+	return tap->options->bridge ? SOURCE_ASK : SOURCE_FOREIGN;
+}
+
+/* Send the frame in the slot if its source is ours, or ask the unit first. */
+static void host_check_source(struct tap *tap, uint8_t *frame, uint32_t bytes)
+{
+	struct host *host = host_of(tap);
+	const uint8_t *from = frame + LAN_HEADER_BYTES + LAN_MAC_BYTES;
+	uint64_t token;
+	enum host_source source = host_judge(tap, from, &token);
+	host->waits = source == SOURCE_ASK && (host->wants || host_tell_mac(host, from, token));
+	if (host->waits) {
+		host->wait_frame = frame;
+		host->wait_bytes = bytes;
+	} else if (source == SOURCE_OURS) {
+		hdl_push_send(host->push, bytes);
 	} else {
 		hdl_push_untake(host->push);
 		host->refused++;
 	}
+}
+
+/* The unit has answered about host->wanted, or gives no answer. */
+static void host_told_mac(struct tap *tap, uint64_t token, bool agreed)
+{
+	struct host *host = host_of(tap);
+	host->wants = false;
+	if (!agreed) {
+		memcpy(host->refused_mac, host->wanted, LAN_MAC_BYTES);
+		host->refused_ns = clock_now_ns();
+	} else if (token == TOKEN_MORE) {
+		macs_claim(&host->behind, host->wanted, 1,
+		           (uint32_t)(clock_now_ns() / 1000000000ull));
+	} else {
+		memcpy(host->mac, host->wanted, sizeof(host->mac));
+		host->learned = !host_sees_mac(tap);
+		host->learned_of = tap->lan.peers;
+	}
+	if (token == TOKEN_FOLLOW && !agreed && host->why[0] == '\0')
+		log_warn("tap %s: " HOST_REFUSED, tap->options->name);
+	if (token == TOKEN_FOLLOW)
+		snprintf(host->why, sizeof(host->why), "%s", agreed ? "" : HOST_REFUSED);
+	if (host->waits)
+		host_check_source(tap, host->wait_frame, host->wait_bytes);
 }
 
 static void host_configured(void *context, struct hdl_push *push, uint64_t token,
@@ -253,27 +360,18 @@ static void host_configured(void *context, struct hdl_push *push, uint64_t token
 		}
 		host_answer(tap, answer);
 	} else {
-		if (agreed)
-			memcpy(host->mac, host->wanted, sizeof(host->mac));
-		if (token == TOKEN_LEARN) {
-			host_go_on(tap, agreed);
+		host_told_mac(tap, token, agreed);
+		if (token != TOKEN_MAC)
 			return;
-		}
-		if (agreed && tap->lan.kind->set_mac != NULL)
+		if (agreed && tap->lan.kind->set_mac != NULL) {
+			lan_news(&tap->lan); /* what is older than our change */
 			agreed = tap->lan.kind->set_mac(&tap->lan, host->mac);
+		}
 		host_answer(tap, agreed ? json_pack("{s:o}", "mac", tap_mac_json(host->mac))
 		                        : tap_error("the unit refuses the address: another host "
-		                                    "has it, or it is not one of a station"));
+		                                    "or its LAN has it, it is not one of a "
+		                                    "station, or this host may not have it"));
 	}
-}
-
-/* Ask the unit to know us by @mac. */
-static bool host_tell_mac(struct host *host, const uint8_t mac[LAN_MAC_BYTES], uint64_t token)
-{
-	struct hdl_push_cfg request = {.item = HDL_PUSH_CFG_MAC, .code = 1, .has_value = true};
-	memcpy(request.mac, mac, sizeof(request.mac));
-	memcpy(host->wanted, mac, sizeof(host->wanted));
-	return hdl_push_configure(host->push, &request, token);
 }
 
 static bool host_begin(struct tap *tap)
@@ -326,6 +424,9 @@ static void host_tell(struct tap *tap)
 	if (host->told_mtu != mtu.mtu && hdl_push_configure(host->push, &mtu, TOKEN_TOLD))
 		host->told_mtu = mtu.mtu;
 	const struct link_state *link = &tap->lan.link;
+	if (host_sees_mac(tap) && memcmp(link->mac, host->mac, LAN_MAC_BYTES) != 0 &&
+	    !host_was_refused(host, link->mac))
+		host_tell_mac(host, link->mac, TOKEN_FOLLOW);
 	host->groups_changed |=
 	        link->promiscuous != ((host->filter.filter & HDL_PUSH_FILTER_PROMISCUOUS) != 0);
 	if (tap->lan.groups < 0 || (!host->groups_changed && now < host->groups_ns))
@@ -353,23 +454,17 @@ static bool host_joins(const uint8_t *ether)
 }
 
 /* A frame of our interface, of @bytes, is in the slot. */
-static void host_send(struct tap *tap, const uint8_t *frame, uint32_t bytes, uint32_t capacity)
+static void host_send(struct tap *tap, uint8_t *frame, uint32_t bytes, uint32_t capacity)
 {
 	struct host *host = host_of(tap);
-	const uint8_t *to = frame + LAN_HEADER_BYTES, *from = to + LAN_MAC_BYTES;
+	const uint8_t *to = frame + LAN_HEADER_BYTES;
 	host->groups_changed |= bytes > LAN_HEADER_BYTES + 34 && host_joins(to);
 	/* One byte more than any frame: it was cut. */
 	if (bytes == capacity || lan_is_too_long(frame, bytes, host->lan_mtu)) {
 		hdl_push_untake(host->push);
 		host->too_long++;
-	} else if (memcmp(from, host->mac, LAN_MAC_BYTES) == 0) {
-		hdl_push_send(host->push, bytes);
-	} else if (host_tell_mac(host, from, TOKEN_LEARN)) {
-		host->waits = true;
-		host->wait_bytes = bytes;
 	} else {
-		hdl_push_untake(host->push);
-		host->refused++;
+		host_check_source(tap, frame, bytes);
 	}
 }
 

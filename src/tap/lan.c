@@ -262,6 +262,7 @@ static bool tap_set_mac(struct lan *lan, const uint8_t mac[LAN_MAC_BYTES])
 	if (ioctl(lan->fd, SIOCSIFHWADDR, &request) != 0)
 		return false;
 	memcpy(lan->mac, mac, LAN_MAC_BYTES);
+	memcpy(lan->link.mac, mac, LAN_MAC_BYTES); /* the news of it are still to be read */
 	return true;
 }
 

@@ -56,6 +56,7 @@ struct lan {
 	int watch;      /* news of the interface; -1 */
 	int groups;     /* list of its multicast groups; -1 */
 	bool gone;      /* its interface was removed, and will not come back */
+	uint32_t peers; /* how many other ends it has had */
 	uint32_t bound; /* packet: number of the interface; 0: none */
 	struct link_state link;
 	bool want_write;

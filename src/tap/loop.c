@@ -40,6 +40,7 @@ void tap_lan_changed(struct tap *tap)
 	if (tap->lan.fd >= 0)
 		tap_watch(tap, tap->lan.fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
 	tap->lan_ready = tap->lan.fd >= 0;
+	tap->lan.peers += tap->lan.fd >= 0;
 }
 
 /* Somebody must be in the namespace of the interface, or nobody will ever use it. Our descriptors

@@ -79,6 +79,41 @@ bool macs_replace(struct macs *macs, const uint8_t old[6], const uint8_t mac[6],
 	return true;
 }
 
+bool macs_use(struct macs *macs, const uint8_t mac[6], uint32_t port, uint32_t now_s)
+{
+	const struct macs_entry *entry = macs_look(macs, mac);
+	if (entry == NULL || entry->port != port)
+		return false;
+	macs->entries[entry - macs->entries].seen_s = now_s;
+	return true;
+}
+
+uint32_t macs_list(const struct macs *macs, uint32_t port, uint8_t (*list)[6], uint32_t max)
+{
+	uint32_t count = 0;
+	for (uint32_t i = 0; i < MACS_MAX; i++) {
+		if (!macs->entries[i].used || macs->entries[i].port != port)
+			continue;
+		if (count < max)
+			memcpy(list[count], macs->entries[i].mac, 6);
+		count++;
+	}
+	return count;
+}
+
+bool macs_retire(struct macs *macs, uint32_t port, const uint8_t keep[6], uint32_t now_s)
+{
+	for (uint32_t i = 0; i < MACS_MAX; i++) {
+		struct macs_entry *entry = &macs->entries[i];
+		if (!entry->used || entry->port != port || memcmp(entry->mac, keep, 6) == 0 ||
+		    now_s - entry->seen_s <= MACS_FORGET_S)
+			continue;
+		entry->used = false;
+		return true;
+	}
+	return false;
+}
+
 void macs_leave(struct macs *macs, uint32_t port)
 {
 	for (uint32_t i = 0; i < MACS_MAX; i++)

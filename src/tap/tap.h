@@ -10,9 +10,10 @@
 
 #include "tap/lan.h"
 #include "tap/macs.h"
+#include "tap/rights.h"
 
 #define TAP_MAX_CLIENTS   8u
-#define TAP_MESSAGE_BYTES 131072u /* an answer with 64 hosts */
+#define TAP_MESSAGE_BYTES 196608u /* an answer with 64 hosts */
 #define TAP_NAME_BYTES    HDL_PUSH_NAME_BYTES
 #define TAP_BUDGET        64u           /* frames that are read in one turn */
 #define TAP_TURNS         8u            /* turns with work between two looks at descriptors */
@@ -22,10 +23,13 @@
 #define TAP_QUIET_NS \
 	1000000000ull /* without a sign of life, until the other end is asked for one */
 #define TAP_GROUPS_NS 1000000000ull /* between looks at the multicast groups of an interface */
+#define TAP_AGAIN_NS  1000000000ull /* until a unit that has refused an address is asked again */
 
 struct tap_options {
 	bool unit, foreground, has_mac, has_mtu, offloads, json;
-	bool cells; /* packets between machines are cells */
+	bool cells;  /* packets between machines are cells */
+	bool bridge; /* a host: others may be behind its interface */
+	struct rights rights;
 	const char *name, *node, *lan;
 	struct hdl_push_terms terms;
 	uint8_t mac[LAN_MAC_BYTES];

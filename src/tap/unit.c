@@ -19,10 +19,12 @@ struct unit_host {
 	bool up; /* it has told its address */
 	uint8_t mac[LAN_MAC_BYTES];
 	uint32_t offloads, filter, multicast_count, mtu;
-	bool told_link;    /* whether it believes that the LAN is there, */
-	uint32_t told_mtu; /* and how long frames of the LAN may be */
-	uint64_t too_long; /* frames that were longer */
-	uint64_t heard_ns; /* the last sign of life, or when it was asked for one */
+	bool told_link;                /* whether it believes that the LAN is there, */
+	uint32_t told_mtu;             /* and how long frames of the LAN may be */
+	uint64_t too_long;             /* frames that were longer */
+	uint64_t heard_ns;             /* the last sign of life, or when it was asked for one */
+	struct rights_changes changes; /* of its address, */
+	uint64_t refused_macs;         /* and addresses that it may not have */
 	uint8_t multicast[HDL_PUSH_CFG_MAX_MULTICAST][LAN_MAC_BYTES];
 	uint64_t blocked_ns; /* since when it takes no frames; 0: it does */
 	uint64_t statistics[HDL_PUSH_STAT_COUNT];
@@ -143,6 +145,15 @@ static bool unit_forward(struct tap *tap, uint32_t from, const uint8_t *frame, u
 	return true;
 }
 
+/* Is @mac an address of the host? */
+static bool unit_is_from(struct tap *tap, const struct unit_host *host, const uint8_t *mac)
+{
+	struct unit *unit = unit_of(tap);
+	return memcmp(mac, host->mac, LAN_MAC_BYTES) == 0 ||
+	       (tap->options->rights.macs > 1 &&
+	        macs_use(&unit->macs, mac, unit_port_of(unit, host), unit_seconds(unit)));
+}
+
 /* A frame of a host. */
 static bool unit_deliver(void *context, struct hdl_push *push, const uint8_t *frame, uint32_t bytes)
 {
@@ -152,8 +163,7 @@ static bool unit_deliver(void *context, struct hdl_push *push, const uint8_t *fr
 	if (host == NULL || bytes < LAN_HEADER_BYTES + 14)
 		return true;
 	host->heard_ns = unit->now_ns;
-	if (!host->up ||
-	    memcmp(frame + LAN_HEADER_BYTES + LAN_MAC_BYTES, host->mac, LAN_MAC_BYTES) != 0) {
+	if (!host->up || !unit_is_from(tap, host, frame + LAN_HEADER_BYTES + LAN_MAC_BYTES)) {
 		host->statistics[HDL_PUSH_STAT_FORGED]++;
 		return true;
 	}
@@ -189,9 +199,11 @@ static int unit_read_direct(struct tap *tap, struct unit_host *host)
 	ssize_t got = lan_read(&tap->lan, frame, capacity);
 	const uint8_t *to = frame + LAN_HEADER_BYTES;
 	bool good = got > 0 && (size_t)got < capacity && unit_learn(unit, frame);
-	bool wanted = good && (memcmp(to, host->mac, LAN_MAC_BYTES) == 0 ||
-	                       (host->filter & HDL_PUSH_FILTER_PROMISCUOUS) != 0 ||
-	                       (macs_is_group(to) && unit_wants(host, to)));
+	bool wanted = good &&
+	              (memcmp(to, host->mac, LAN_MAC_BYTES) == 0 ||
+	               macs_find(&unit->macs, to, unit_seconds(unit)) == unit_port_of(unit, host) ||
+	               (host->filter & HDL_PUSH_FILTER_PROMISCUOUS) != 0 ||
+	               (macs_is_group(to) && unit_wants(host, to)));
 	host->blocked_ns = 0;
 	if (wanted &&
 	    ((host->offloads & HDL_PUSH_OFFLOAD_CHECKSUM) != 0 || !lan_needs_offload(frame))) {
@@ -391,14 +403,47 @@ static void unit_closed(void *context, struct hdl_push *push, const char *why)
 	unit_agree_offloads(tap, NULL);
 }
 
-/* The host wants to be known by @mac. If it may not, it keeps the address that it has. */
-static bool unit_set_mac(struct unit *unit, struct unit_host *host, const uint8_t *mac)
+/* May this host have @mac? The unit's own interface is on the LAN, too. */
+static bool unit_allows(const struct tap *tap, const struct unit_host *host, const uint8_t *mac)
 {
-	if (!macs_replace(&unit->macs, host->mac, mac, unit_port_of(unit, host),
-	                  unit_seconds(unit)))
+	const struct link_state *link = &tap->lan.link;
+	if (tap->lan.watch >= 0 && link->there && memcmp(mac, link->mac, LAN_MAC_BYTES) == 0)
 		return false;
+	return rights_allow(&tap->options->rights, hdl_push_name(host->push), mac);
+}
+
+/* The host wants to be known by @mac, in place of what it has. If it may not, it keeps that. */
+static bool unit_set_mac(struct tap *tap, struct unit_host *host, const uint8_t *mac)
+{
+	struct unit *unit = unit_of(tap);
+	uint32_t port = unit_port_of(unit, host);
+	if (memcmp(mac, host->mac, LAN_MAC_BYTES) == 0 && host->up)
+		return true;
+	if (!unit_allows(tap, host, mac) || !rights_may_change(&host->changes, unit->now_ns) ||
+	    !macs_replace(&unit->macs, host->mac, mac, port, unit_seconds(unit))) {
+		host->refused_macs++;
+		return false;
+	}
+	if (host->up) /* the first address is no change */
+		rights_changed(&host->changes, unit->now_ns);
 	memcpy(host->mac, mac, LAN_MAC_BYTES);
 	return true;
+}
+
+/* There is one more behind the host. */
+static bool unit_add_mac(struct tap *tap, struct unit_host *host, const uint8_t *mac)
+{
+	struct unit *unit = unit_of(tap);
+	uint32_t port = unit_port_of(unit, host), now_s = unit_seconds(unit);
+	if (host->up && macs_use(&unit->macs, mac, port, now_s))
+		return true;
+	bool room = macs_list(&unit->macs, port, NULL, 0) < tap->options->rights.macs ||
+	            macs_retire(&unit->macs, port, host->mac, now_s);
+	if (host->up && room && unit_allows(tap, host, mac) &&
+	    macs_claim(&unit->macs, mac, port, now_s))
+		return true;
+	host->refused_macs++;
+	return false;
 }
 
 /* The interface of the host has this MTU. A TAP follows, unless the user has said what its MTU is;
@@ -422,7 +467,7 @@ static void unit_initialise(struct tap *tap, struct unit_host *host,
 	static const uint8_t none[LAN_MAC_BYTES];
 	/* A host whose interface is a socket learns its address from its first frame. */
 	if (memcmp(request->mac, none, LAN_MAC_BYTES) != 0 &&
-	    !unit_set_mac(unit, host, request->mac)) {
+	    !unit_set_mac(tap, host, request->mac)) {
 		reply->code = HDL_PUSH_CFG_REFUSED;
 		return;
 	}
@@ -463,7 +508,11 @@ static void unit_configure(void *context, struct hdl_push *push, const struct hd
 		unit_initialise(tap, host, request, reply);
 		break;
 	case HDL_PUSH_CFG_MAC:
-		if (!unit_set_mac(unit, host, request->mac))
+		if (!unit_set_mac(tap, host, request->mac))
+			reply->code = HDL_PUSH_CFG_REFUSED;
+		break;
+	case HDL_PUSH_CFG_MORE_MAC:
+		if (!unit_add_mac(tap, host, request->mac))
 			reply->code = HDL_PUSH_CFG_REFUSED;
 		break;
 	case HDL_PUSH_CFG_MTU:
@@ -510,6 +559,19 @@ static bool unit_begin(struct tap *tap)
 	return true;
 }
 
+/* All addresses of a host, its own first. */
+static json_t *unit_macs_json(const struct unit *unit, const struct unit_host *host)
+{
+	uint8_t macs[RIGHTS_MAX_MACS][LAN_MAC_BYTES];
+	uint32_t count = macs_list(&unit->macs, unit_port_of(unit, host), macs, RIGHTS_MAX_MACS);
+	json_t *list = json_array();
+	for (unsigned own = 2; own-- > 0;)
+		for (uint32_t i = 0; i < count; i++)
+			if ((memcmp(macs[i], host->mac, LAN_MAC_BYTES) == 0) == (own == 1))
+				json_array_append_new(list, tap_mac_json(macs[i]));
+	return list;
+}
+
 static json_t *unit_stat(struct tap *tap)
 {
 	struct unit *unit = unit_of(tap);
@@ -520,9 +582,10 @@ static json_t *unit_stat(struct tap *tap)
 			continue;
 		const uint64_t *values = host->statistics;
 		json_t *row = json_pack(
-		        "{s:s,s:b,s:o,s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:o,s:i,s:I,s:b,s:b,s:i}", "name",
-		        hdl_push_name(host->push), "up", host->up, "mac", tap_mac_json(host->mac),
-		        "channel", tap_way(host->push), "rx_frames",
+		        "{s:s,s:b,s:o,s:o,s:I,s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:o,s:i,s:I,s:b,s:b,s:i}",
+		        "name", hdl_push_name(host->push), "up", host->up, "mac",
+		        tap_mac_json(host->mac), "macs", unit_macs_json(unit, host), "refused_macs",
+		        (json_int_t)host->refused_macs, "channel", tap_way(host->push), "rx_frames",
 		        (json_int_t)values[HDL_PUSH_STAT_RX_FRAMES], "rx_bytes",
 		        (json_int_t)values[HDL_PUSH_STAT_RX_BYTES], "tx_frames",
 		        (json_int_t)values[HDL_PUSH_STAT_TX_FRAMES], "tx_bytes",

@@ -244,6 +244,7 @@ _Static_assert(sizeof(struct hdl_push_cfg) == sizeof(struct push_cfg) &&
                                offsetof(struct push_cfg, statistics) &&
                        offsetof(struct hdl_push_cfg, filter) == offsetof(struct push_cfg, filter) &&
                        (int)HDL_PUSH_CFG_STATISTICS == (int)PUSH_CFG_STATISTICS &&
+                       (int)HDL_PUSH_CFG_MORE_MAC == (int)PUSH_CFG_MORE_MAC &&
                        (int)HDL_PUSH_CFG_READ_ONLY == (int)PUSH_CFG_READ_ONLY &&
                        (int)HDL_PUSH_STAT_COUNT == (int)PUSH_STAT_COUNT &&
                        (int)HDL_PUSH_OFFLOAD_ALL == (int)PUSH_OFFLOAD_ALL,

@@ -14,6 +14,7 @@ static const uint32_t cfg_value_bytes[PUSH_CFG_ITEM_COUNT] = {
         [PUSH_CFG_FILTER] = 4,
         [PUSH_CFG_OFFLOADS] = 4,
         [PUSH_CFG_STATISTICS] = 8 * PUSH_STAT_COUNT,
+        [PUSH_CFG_MORE_MAC] = 6,
 };
 
 static void cfg_decode_value(struct push_cfg *cfg, const uint8_t *at)
@@ -26,6 +27,7 @@ static void cfg_decode_value(struct push_cfg *cfg, const uint8_t *at)
 		cfg->version = be16_load(at + 12);
 		break;
 	case PUSH_CFG_MAC:
+	case PUSH_CFG_MORE_MAC:
 		memcpy(cfg->mac, at, PUSH_MAC_BYTES);
 		break;
 	case PUSH_CFG_MTU:
@@ -82,6 +84,7 @@ static void cfg_put_value(const struct push_cfg *cfg, uint8_t *at)
 		be16_store(at + 14, 0);
 		break;
 	case PUSH_CFG_MAC:
+	case PUSH_CFG_MORE_MAC:
 		memcpy(at, cfg->mac, PUSH_MAC_BYTES);
 		break;
 	case PUSH_CFG_MTU:

@@ -11,7 +11,8 @@
  *      LINK        1 up, 0 down (1)
  *      FILTER      flags (4), multicast addresses (6 each), up to 64
  *      OFFLOADS    offloads (4)
- *      STATISTICS  counters (8 each), in the order of enum push_statistic */
+ *      STATISTICS  counters (8 each), in the order of enum push_statistic
+ *      MORE_MAC    one more address (6); can only be set */
 #ifndef WIRE_PUSH_CFG_H
 #define WIRE_PUSH_CFG_H
 
@@ -33,6 +34,7 @@ enum push_cfg_item {
 	PUSH_CFG_FILTER,
 	PUSH_CFG_OFFLOADS,
 	PUSH_CFG_STATISTICS,
+	PUSH_CFG_MORE_MAC,
 	PUSH_CFG_ITEM_COUNT
 };
 

@@ -77,6 +77,33 @@ static void pp6_a_refused_change_changes_nothing(void **state)
 	assert_int_equal(macs_find(&table, mac_of(number), 0), 1);
 }
 
+/* A bridge is behind the host: it has several addresses, and gives back those that are silent. */
+static void pp6_a_host_with_several_addresses(void **state)
+{
+	(void)state;
+	uint8_t first[6], list[2][6];
+	memcpy(first, mac_of(1), sizeof(first));
+	for (uint32_t i = 1; i <= 3; i++)
+		assert_true(macs_claim(&table, mac_of(i), 1, 0));
+	assert_true(macs_claim(&table, mac_of(4), 2, 0));
+	assert_true(macs_learn(&table, mac_of(5), 0));
+	assert_int_equal(macs_list(&table, 1, list, 2), 3);
+	assert_int_equal(macs_list(&table, 2, list, 2), 1);
+	assert_memory_equal(list[0], mac_of(4), 6);
+	assert_int_equal(macs_list(&table, 3, NULL, 0), 0);
+	for (uint32_t i = 4; i <= 6; i++)
+		assert_false(macs_use(&table, mac_of(i), 1, 0));
+	assert_false(macs_retire(&table, 1, first, MACS_FORGET_S));
+	assert_true(macs_use(&table, mac_of(2), 1, 10));
+	assert_true(macs_retire(&table, 1, first, MACS_FORGET_S + 1));
+	assert_int_equal(macs_find(&table, mac_of(3), 0), MACS_NONE);
+	assert_false(macs_retire(&table, 1, first, MACS_FORGET_S + 1));
+	assert_true(macs_retire(&table, 1, first, MACS_FORGET_S + 11));
+	assert_false(macs_retire(&table, 1, first, 100 * MACS_FORGET_S)); /* its own stays */
+	assert_int_equal(macs_find(&table, first, 0), 1);
+	assert_int_equal(macs_find(&table, mac_of(4), 0), 2);
+}
+
 static void pp6_the_lan_is_forgotten(void **state)
 {
 	(void)state;
@@ -111,6 +138,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test_setup(pp6_no_host_takes_the_address_of_another, fresh_table),
 	        cmocka_unit_test_setup(pp6_a_refused_change_changes_nothing, fresh_table),
+	        cmocka_unit_test_setup(pp6_a_host_with_several_addresses, fresh_table),
 	        cmocka_unit_test_setup(pp6_the_lan_is_forgotten, fresh_table),
 	        cmocka_unit_test_setup(pp6_the_table_is_bounded, fresh_table),
 	};

@@ -48,6 +48,12 @@ static void pp5_items_byte_for_byte(void **state)
 	        {{.item = PUSH_CFG_OFFLOADS, .has_value = true, .offloads = 31},
 	         {0, 6, 0, 0, 0, 0, 0, 31},
 	         8},
+	        {{.item = PUSH_CFG_MORE_MAC,
+	          .code = 1,
+	          .has_value = true,
+	          .mac = {2, 0, 0, 0, 0, 9}},
+	         {0, 8, 0, 1, 2, 0, 0, 0, 0, 9},
+	         10},
 	        {{.item = 99, .code = PUSH_CFG_UNKNOWN}, {0, 99, 0, 1}, 4},
 	};
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -73,7 +79,8 @@ static void pp5_items_that_are_refused(void **state)
 	(void)state;
 	struct push_cfg cfg;
 	static const uint8_t zero[512];
-	static const uint8_t mac[10] = {0, 2}, filter[512] = {0, 5}, unknown[4] = {0, 8};
+	static const uint8_t mac[10] = {0, 2}, filter[512] = {0, 5},
+	                     unknown[4] = {0, PUSH_CFG_ITEM_COUNT};
 	for (size_t bytes = 0; bytes < 4; bytes++)
 		assert_int_equal(push_cfg_decode(&cfg, mac, bytes), PUSH_CFG_MALFORMED);
 	for (size_t bytes = 5; bytes < 10; bytes++)
