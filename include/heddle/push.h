@@ -135,10 +135,13 @@ struct hdl_push_ops {
 	/* A frame, which belongs to the caller again when this returns. False: not now; it and
 	 * those behind it wait until hdl_push_deliver(). */
 	bool (*deliver)(void *context, struct hdl_push *push, const uint8_t *frame, uint32_t bytes);
-	/* The other end asks. @reply has the item and HDL_PUSH_CFG_OK: fill in the rest. */
+	/* The other end asks. @reply has the item and HDL_PUSH_CFG_OK: fill in the rest. Items that
+	 * do not exist and sets without a value are answered before; a get for which this does not
+	 * set has_value is answered with HDL_PUSH_CFG_UNKNOWN. */
 	void (*configure)(void *context, struct hdl_push *push, const struct hdl_push_cfg *request,
 	                  struct hdl_push_cfg *reply);
-	/* An answer to hdl_push_configure(); NULL: there was none in time. */
+	/* An answer to hdl_push_configure(); NULL: there was none in time. If reply->code is
+	 * HDL_PUSH_CFG_OK, an answer to a get has its value. */
 	void (*configured)(void *context, struct hdl_push *push, uint64_t token,
 	                   const struct hdl_push_cfg *reply);
 };

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "split/internal.h"
+#include "wire/be.h"
 
 static bool config_waits(uint32_t head, uint32_t tail)
 {
@@ -38,11 +39,15 @@ void config_request(struct split *split, const struct push_message *message)
 		return;
 	}
 	enum push_cfg_status status = push_cfg_decode(&cfg, message->data, message->data_bytes);
+	/* 0 gets, without a value; 1 sets one. */
+	if (status == PUSH_CFG_OK && (cfg.code > 1 || (cfg.code == 1) != cfg.has_value))
+		status = PUSH_CFG_MALFORMED;
 	struct push_cfg answer = {.item = cfg.item, .code = (uint16_t)status};
-	if (status == PUSH_CFG_OK && cfg.code == 1 && !cfg.has_value)
-		answer.code = PUSH_CFG_MALFORMED;
-	else if (status == PUSH_CFG_OK)
+	if (status == PUSH_CFG_OK)
 		split->user->configure(split->user_context, &cfg, &answer);
+	/* A value that the user above does not have. */
+	if (cfg.code == 0 && answer.code == PUSH_CFG_OK && !answer.has_value)
+		answer.code = PUSH_CFG_UNKNOWN;
 	struct split_request *reply = &split->replies[split->reply_tail % SPLIT_MAX_REQUESTS];
 	*reply = (struct split_request){.context = message->context, .is_reply = true};
 	bool fits = config_put(reply, &answer);
@@ -70,12 +75,23 @@ void config_reply(struct split *split, const struct push_message *message)
 			split_judge(split, SPLIT_BAD_REPLY);
 		return;
 	}
-	/* An item that the peer does not know is repeated with its status, and has no value. */
 	enum push_cfg_status status = push_cfg_decode(&answer, message->data, message->data_bytes);
-	if (status == PUSH_CFG_MALFORMED)
+	if (status == PUSH_CFG_MALFORMED) {
 		split_judge(split, SPLIT_BAD_MESSAGE);
-	else
-		config_finish(split, &answer);
+		return;
+	}
+	if (answer.item != be16_load(request->data)) {
+		split_judge(split, SPLIT_BAD_REPLY);
+		return;
+	}
+	/* An item that the peer does not know is repeated without a value; so is one that we do not
+	 * know ourselves, whatever the peer says of it. A value that is missing is no success. */
+	if (status == PUSH_CFG_UNKNOWN)
+		answer.code = PUSH_CFG_UNKNOWN;
+	else if (be16_load(request->data + 2) == 0 && answer.code == PUSH_CFG_OK &&
+	         !answer.has_value)
+		answer.code = PUSH_CFG_MALFORMED;
+	config_finish(split, &answer);
 }
 
 static bool config_say(struct split *split, struct split_request *request)

@@ -491,6 +491,10 @@ static void unit_configure(void *context, struct hdl_push *push, const struct hd
 	struct unit *unit = unit_of(tap);
 	struct unit_host *host = *hdl_push_user(push);
 	unit->now_ns = host->heard_ns = clock_now_ns();
+	if (request->code == 0 && request->item == HDL_PUSH_CFG_MORE_MAC) {
+		reply->code = HDL_PUSH_CFG_MALFORMED; /* it can only be set */
+		return;
+	}
 	if (request->code == 0) {
 		reply->has_value = true;
 		memcpy(reply->mac, host->mac, LAN_MAC_BYTES);

@@ -83,8 +83,8 @@ struct push_cfg {
 	uint64_t statistics[PUSH_STAT_COUNT];
 };
 
-/* Decode the @bytes at @in. PUSH_CFG_UNKNOWN and PUSH_CFG_MALFORMED: cfg->item alone is set, if
- * there is one. */
+/* Decode the @bytes at @in. PUSH_CFG_UNKNOWN: cfg->item alone is set. PUSH_CFG_MALFORMED: so is
+ * cfg->item, and cfg->code of an item that is known, if they are there. */
 enum push_cfg_status push_cfg_decode(struct push_cfg *cfg, const uint8_t *in, size_t bytes);
 /* Returns the length; 0: it does not fit. */
 size_t push_cfg_put(const struct push_cfg *cfg, uint8_t *out, size_t capacity);

@@ -56,6 +56,8 @@ static bool splitnet_deliver(void *user, const uint8_t *frame, uint32_t bytes)
 static void splitnet_configure(void *user, const struct push_cfg *request, struct push_cfg *reply)
 {
 	struct splitnet_end *end = user;
+	if (end->knows_nothing)
+		return;
 	if (request->code == 1) {
 		reply->code =
 		        request->item == PUSH_CFG_STATISTICS ? PUSH_CFG_READ_ONLY : PUSH_CFG_OK;

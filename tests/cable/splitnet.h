@@ -33,7 +33,8 @@ struct splitnet_end {
 	uint64_t last_arrival_ns[2];
 	bool dead;
 	/* What the user saw. */
-	bool blocked; /* it takes no frames */
+	bool blocked;       /* it takes no frames */
+	bool knows_nothing; /* of configuration */
 	uint32_t block_permille;
 	uint64_t delivered, delivered_bytes;
 	uint64_t last_frame_ns;

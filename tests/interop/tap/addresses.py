@@ -124,6 +124,14 @@ class Addresses(Base):
                       ["--macs", "0"], ["--macs", "17"]):
             self.heddle("tap", "unit", "--lan", "tap:lan1", "--name", "b", *words, status=64)
 
+    def test_items_that_make_no_sense(self):
+        self.unit()
+        say = self.station()
+        self.assertEqual(say("init", "02:00:00:00:00:31"), "ok")
+        for words, status in ((("get", 99), "unknown"), (("set", 99), "unknown"), (("set", 2), "malformed"), (("set", 5), "malformed"),
+                              (("set", 7), "malformed"), (("get", 8), "malformed"), (("get", 3), "ok"), (("get", 2), "ok")):
+            self.assertEqual(say(*words), status, words)
+
     def test_several_addresses(self):
         self.unit("--macs", "3")
         say, other, heard = self.station(), self.station("other"), self.listen(self.lan)

@@ -294,20 +294,31 @@ static void pp5_configuration(void **state)
 		assert_int_equal(host->configured, SPLIT_MAX_REQUESTS);
 		assert_int_equal(host->last_answer.item, PUSH_CFG_INIT);
 		assert_int_equal(host->last_answer.mtu, 1500);
-		/* Of something unknown, something that cannot be set, and a set without a value. */
+		/* Of something unknown, something that cannot be set, a set without a value, a get
+		 * with one, and neither get nor set. */
 		static const struct push_cfg asked[] = {
 		        {.item = 99},
+		        {.item = 99, .code = 1},
 		        {.item = PUSH_CFG_STATISTICS, .code = 1, .has_value = true},
-		        {.item = PUSH_CFG_MAC, .code = 1}};
-		static const uint16_t expected[] = {PUSH_CFG_UNKNOWN, PUSH_CFG_READ_ONLY,
-		                                    PUSH_CFG_MALFORMED};
-		for (unsigned n = 0; n < 3; n++) {
+		        {.item = PUSH_CFG_MAC, .code = 1},
+		        {.item = PUSH_CFG_MAC, .has_value = true},
+		        {.item = PUSH_CFG_MAC, .code = 2, .has_value = true}};
+		static const uint16_t expected[] = {PUSH_CFG_UNKNOWN,   PUSH_CFG_UNKNOWN,
+		                                    PUSH_CFG_READ_ONLY, PUSH_CFG_MALFORMED,
+		                                    PUSH_CFG_MALFORMED, PUSH_CFG_MALFORMED};
+		for (unsigned n = 0; n < 6; n++) {
 			assert_true(split_configure(&host->split, &asked[n], n));
 			splitnet_run(&net, net.now_ns + 100000 * MS);
 			assert_int_equal(host->configured, SPLIT_MAX_REQUESTS + n + 1);
-			if (expected[n] != PUSH_CFG_UNKNOWN)
-				assert_int_equal(host->last_answer.code, expected[n]);
+			assert_int_equal(host->last_answer.item, asked[n].item);
+			assert_int_equal(host->last_answer.code, expected[n]);
+			assert_false(host->last_answer.has_value);
 		}
+		/* The user above has no such value: the answer says so. */
+		net.end[SPLIT_UNIT].knows_nothing = true;
+		assert_true(split_configure(&host->split, &(struct push_cfg){.item = 2}, 6));
+		splitnet_run(&net, net.now_ns + 100000 * MS);
+		assert_int_equal(host->last_answer.code, PUSH_CFG_UNKNOWN);
 		net.loss_permille = 0;
 		/* Nobody answers: a request ends, too. */
 		if (mode == SPLIT_SEND) {

@@ -259,6 +259,56 @@ static void pp5_requests_and_replies_out_of_place(void **state)
 	}
 }
 
+/* Ask for the MTU, and answer it with the @bytes at @data. */
+static struct split *answer_mtu(const uint8_t *data, uint32_t bytes)
+{
+	struct split *split = begin(SPLIT_RDMA, SPLIT_PUSH_PUSH);
+	assert_true(split_configure(split, &(struct push_cfg){.item = PUSH_CFG_MTU}, 1));
+	split_pump(split, net.now_ns);
+	struct push_message reply = {.function = PUSH_CFG_REPLY,
+	                             .context = split->requests[0].context,
+	                             .data = data,
+	                             .data_bytes = bytes};
+	receive(split, push_put(&reply, out, sizeof(out)));
+	net.event_count = 0;
+	return split;
+}
+
+/* What is no answer to the question is not taken for one. */
+static void pp5_replies_that_do_not_fit(void **state)
+{
+	(void)state;
+	static const struct {
+		uint8_t data[8];
+		uint32_t bytes;
+		enum split_verdict verdict; /* or, with SPLIT_OK, what the asker gets: */
+		uint16_t code;
+	} cases[] = {
+	        {{0, 3, 0, 0, 5, 0xdc}, 6, SPLIT_OK, PUSH_CFG_OK},
+	        {{0, 3, 0, 3}, 4, SPLIT_OK, PUSH_CFG_REFUSED},
+	        {{0, 3, 0, 1}, 4, SPLIT_OK, PUSH_CFG_UNKNOWN},
+	        {{0, 3, 0, 0}, 4, SPLIT_OK, PUSH_CFG_MALFORMED}, /* "success", and no MTU */
+	        {{0, 4, 0, 0, 1}, 5, SPLIT_BAD_REPLY, 0},        /* of another item */
+	        {{0, 99, 0, 0}, 4, SPLIT_BAD_REPLY, 0},
+	        {{0, 3, 0}, 3, SPLIT_BAD_MESSAGE, 0},
+	        {{0, 3, 0, 0, 5}, 5, SPLIT_BAD_MESSAGE, 0},
+	};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct split *split = answer_mtu(cases[i].data, cases[i].bytes);
+		const struct splitnet_end *host = &net.end[SPLIT_HOST];
+		if (cases[i].verdict != SPLIT_OK) {
+			assert_int_equal(host->configured, 0);
+			expect(split, cases[i].verdict);
+			continue;
+		}
+		assert_int_equal(split->state, SPLIT_OPEN);
+		assert_int_equal(host->configured, 1);
+		assert_int_equal(host->last_answer.code, cases[i].code);
+		assert_int_equal(host->last_answer.has_value, cases[i].code == PUSH_CFG_OK);
+		splitnet_close(&net);
+	}
+}
+
 static void pp5_messages_on_the_wrong_channel(void **state)
 {
 	(void)state;
@@ -319,6 +369,7 @@ int main(void)
 	        cmocka_unit_test(pp5_updates_of_what_was_not_used),
 	        cmocka_unit_test(pp5_slots_that_were_not_shown),
 	        cmocka_unit_test(pp5_requests_and_replies_out_of_place),
+	        cmocka_unit_test(pp5_replies_that_do_not_fit),
 	        cmocka_unit_test(pp5_messages_on_the_wrong_channel),
 	        cmocka_unit_test(pp5_addresses_between_elements),
 	};
