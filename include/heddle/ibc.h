@@ -286,11 +286,11 @@ IBC_API int IBC_Respond(const struct IBC_Info *Request, int Type, int Reason, co
  * The answer is a response or a NACK with the transaction number of the request, which is random,
  * from the one that was asked: it has come the way back that the request took, from its destination
  * APID or from a switch. A packet that only has the number goes to another handle, as any other
- * (heddle-ibc(7), "Answers"). If none comes within @Timeout (NULL: a second), the request is sent again, @Tries times in all (0: three). The
- * recipient may see a request more than once, with the same number. *Answer describes the answer,
- * and its payload is copied to @Buffer, which has @Room bytes. Both may be NULL. Other packets stay
- * where they are. IBC_WRITE_REQUEST_NO_ACK has no answer: the call returns 0 when the packet was
- * handed over.
+ * (heddle-ibc(7), "Answers"). If none comes within @Timeout (NULL: a second), the request is sent
+ * again, @Tries times in all (0: three). The recipient may see a request more than once, with the
+ * same number. *Answer describes the answer, and its payload is copied to @Buffer, which has @Room
+ * bytes. Both may be NULL. Other packets stay where they are. IBC_WRITE_REQUEST_NO_ACK has no
+ * answer: the call returns 0 when the packet was handed over.
  *
  * Owner: nothing changes hands.
  * Threads: any.
