@@ -30,6 +30,28 @@ static bool cring_put(struct cring *ring, uint64_t at, const void *data, uint64_
 	return true;
 }
 
+uint64_t cring_look_room(struct cring *ring)
+{
+	struct pring_writer *out = &ring->out;
+	uint64_t room = pring_look_room(out);
+	/* Where the reader's block is mapped: what it has read and not told (P9 pairs with P10). */
+	if (room == 0 && ring->peer != NULL) {
+		uint64_t read = atomic_load_explicit(&ring->peer->in.rdptr, memory_order_acquire);
+		out->wild += pring_judge(&out->rdptr, out->wrptr - out->rdptr, read) == PRING_WILD;
+		room = out->units - (out->wrptr - out->rdptr);
+	}
+	/* Elsewhere: ask for it, once while the queue is full, and behind the bytes that fill it. */
+	if (room == 0 && ring->peer == NULL && out->published == out->wrptr &&
+	    ring->asked != out->wrptr) {
+		const uint32_t wanted = 1;
+		if (ring->stores.store(ring->stores.context,
+		                       offsetof(struct cring_block, in.room_copy), &wanted,
+		                       sizeof(wanted)))
+			ring->asked = out->wrptr;
+	}
+	return room;
+}
+
 uint64_t cring_write(struct cring *ring, const void *data, uint64_t bytes)
 {
 	const unsigned char *from = data;
@@ -96,21 +118,59 @@ uint64_t cring_read(struct cring *ring, void *to, uint64_t max)
 	memcpy(out, ring->own->bytes + start, first);
 	memcpy(out + first, ring->own->bytes, bytes - first);
 	ring->in.rdptr += bytes;
+	atomic_store_explicit(&ring->own->in.rdptr, ring->in.rdptr, memory_order_release); /* P10 */
 	return bytes;
+}
+
+/* Tell a peer whose block is not mapped what has been read, by @stores. @now: whether it asked for
+ * that or not. The reader and the adapter that places the stores may both be here. */
+static bool cring_tell_by_store(struct cring_block *own, uint64_t units,
+                                const struct cring_stores *stores, bool now)
+{
+	struct pring_reader_block *in = &own->in;
+	for (;;) {
+		bool asked = atomic_exchange(&in->room_copy, 0) != 0;
+		uint64_t read = atomic_load_explicit(&in->rdptr, memory_order_acquire); /* P10 */
+		/* It asked when the queue was full, as far as it knew: that is no news then, and the
+		 * question stays. */
+		bool news = read != atomic_load(&in->wrptr_copy) - units;
+		if (asked && !news) {
+			atomic_store(&in->room_copy, 1); /* P7, which the peer cannot make here */
+			if (atomic_load(&in->rdptr) == read)
+				return true;
+			continue;
+		}
+		if (!asked && !now)
+			return true;
+		bool told =
+		        stores->store(stores->context, offsetof(struct cring_block, out.rdptr_copy),
+		                      &read, sizeof(read));
+		if (!told && asked)
+			atomic_store(&in->room_copy, 1);
+		return told;
+	}
 }
 
 bool cring_release(struct cring *ring, bool now)
 {
 	uint64_t owed = ring->in.rdptr - ring->in.published;
-	if (owed == 0 || (!now && owed < ring->in.units / 4))
+	if (owed == 0 || (!now && owed < ring->in.units / 4 && !pring_wants_room(&ring->in)))
 		return false;
 	if (ring->peer != NULL) {
 		pring_tell_read(&ring->in, &ring->peer->out);
 		return pring_take_room(&ring->in);
 	}
-	if (cring_store_pointer(ring, offsetof(struct cring_block, out.rdptr_copy), ring->in.rdptr))
+	if (cring_tell_by_store(ring->own, ring->in.units, &ring->stores, true))
 		ring->in.published = ring->in.rdptr;
 	return false;
+}
+
+bool cring_answer(struct cring *ring, const struct cring_stores *stores)
+{
+	if (ring->peer != NULL ||
+	    atomic_load_explicit(&ring->own->in.room_copy, memory_order_relaxed) == 0)
+		return true;
+	return cring_tell_by_store(ring->own, ring->in.units, stores, false);
 }
 
 bool cring_arm_data(struct cring *ring)
@@ -124,7 +184,7 @@ bool cring_arm_room(struct cring *ring)
 {
 	if (ring->peer != NULL)
 		pring_arm_room(&ring->out, &ring->peer->in);
-	return pring_look_room(&ring->out) == 0;
+	return cring_look_room(ring) == 0;
 }
 
 void cring_disarm(struct cring *ring)

@@ -7,8 +7,13 @@
  *
  * So data and WRPTR go out, and RDPTR comes back. Where the peer's block is mapped, these are plain
  * stores; elsewhere they are stores through an aperture, which arrive in order: the bytes before
- * the pointer that covers them. Pointers may lag: the reader tells of what it has read in
- * batches. */
+ * the pointer that covers them.
+ *
+ * Pointers may lag: the reader tells of what it has read in batches of a quarter of the queue. But
+ * a queue in which there is room never stands still. A writer that knows of no room looks at the
+ * reader's own RDPTR, if it maps the block; else it sets ROOM' once behind the bytes that fill the
+ * queue, and the reader, or its adapter if the reader makes no call, answers with RDPTR' as soon
+ * as anything has been read. */
 #ifndef QUEUE_CRING_H
 #define QUEUE_CRING_H
 
@@ -39,6 +44,7 @@ struct cring {
 	struct cring_stores stores;
 	struct pring_reader in;
 	struct pring_writer out;
+	uint64_t asked; /* WRPTR when room was asked for last, by a store */
 };
 
 /* @in_bytes and @out_bytes: the lengths of the two queues, powers of two within the limits. @own is
@@ -58,8 +64,14 @@ bool cring_finish(struct cring *ring, bool *wakes);
 /* Read up to @max bytes; returns how many there were. */
 uint64_t cring_read(struct cring *ring, void *to, uint64_t max);
 /* Tell the peer what has been read, if that is due: in batches of a quarter of the queue, or with
- * @now. True: it waits for room; the caller sends it an event. */
+ * @now, or because it waits. True: it waits for room; the caller sends it an event. */
 bool cring_release(struct cring *ring, bool now);
+/* A store of a peer whose block is not mapped has been placed in ours: if it asks for room, tell it
+ * what has been read. Any thread; @stores are its own. False: they have no room now; call again. */
+bool cring_answer(struct cring *ring, const struct cring_stores *stores);
+/* Look for room beyond what the reader has told, or ask it. Returns the bytes that can be written.
+ * cring_write() does not: it would take the reader's cache line with every byte that was read. */
+uint64_t cring_look_room(struct cring *ring);
 
 /* Ask the peer for an event when there is data, or room. False: there is already. Only where its
  * block is mapped: elsewhere the adapter that places a store raises the event. */

@@ -6,8 +6,8 @@
  *    +0    WRPTR'   (63b)  <------ the writer's copy ------  WRPTR  (63a)   +64
  *    +64   RDPTR    (62a)  ------- the reader's copy ----->  RDPTR' (62b)   +0
  *    +72   IRQ      (65a)  ------- the reader's copy ----->  IRQ'   (65b)   +8
- *    +8    ROOM'           <------ the writer's copy ------  ROOM           +72
- *    +16   END'            <------ the writer's copy ------  END            +80
+ *    +76   ROOM'           <------ the writer's copy ------  ROOM           +72
+ *    +8    END'            <------ the writer's copy ------  END            +80
  *          queue 59        <------ what is queued ---------
  *
  *   written by the reader: RDPTR, RDPTR', IRQ; it sets IRQ', and clears ROOM' when it interrupts
@@ -15,8 +15,9 @@
  *   interrupts
  *
  * IRQ asks for an interrupt when there is something to read. ROOM is its counterpart, for a writer
- * that waits for room; a writer that keeps back or counts what finds no room does not use it. END
- * is the last WRPTR plus one, once the writer has finished; 0: it goes on.
+ * that waits for room; a writer that keeps back or counts what finds no room does not use it. The
+ * reader looks at ROOM' whenever it has read, so it lies in the cache line of RDPTR. END is the
+ * last WRPTR plus one, once the writer has finished; 0: it goes on.
  *
  * Pointers count units (events, words or bytes) since the beginning. They never wrap; a unit's
  * place is the pointer modulo the length of the queue, which is a power of two. The difference of
@@ -37,14 +38,14 @@
 
 struct pring_reader_block {
 	_Alignas(64) _Atomic uint64_t wrptr_copy;
-	_Atomic uint32_t room_copy;
 	_Atomic uint64_t end_copy;
 	_Alignas(64) _Atomic uint64_t rdptr;
 	_Atomic uint32_t irq;
+	_Atomic uint32_t room_copy;
 };
 _Static_assert(sizeof(struct pring_reader_block) == 128, "see the drawing");
-_Static_assert(offsetof(struct pring_reader_block, room_copy) == 8, "see the drawing");
-_Static_assert(offsetof(struct pring_reader_block, end_copy) == 16, "see the drawing");
+_Static_assert(offsetof(struct pring_reader_block, room_copy) == 76, "see the drawing");
+_Static_assert(offsetof(struct pring_reader_block, end_copy) == 8, "see the drawing");
 _Static_assert(offsetof(struct pring_reader_block, rdptr) == 64, "see the drawing");
 _Static_assert(offsetof(struct pring_reader_block, irq) == 72, "see the drawing");
 
@@ -200,6 +201,13 @@ static inline void pring_disarm_room(struct pring_writer *w, struct pring_reader
 		return;
 	atomic_store_explicit(&w->block->room, 0, memory_order_relaxed);
 	atomic_store_explicit(&peer->room_copy, 0, memory_order_relaxed);
+}
+
+/* Does the writer wait for room? Call after storing RDPTR. */
+static inline bool pring_wants_room(const struct pring_reader *r)
+{
+	atomic_thread_fence(memory_order_seq_cst); /* P8 */
+	return atomic_load_explicit(&r->block->room_copy, memory_order_relaxed) != 0;
 }
 
 static inline bool pring_take_room(struct pring_reader *r)

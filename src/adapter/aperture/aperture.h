@@ -90,9 +90,11 @@ struct hdl_aperture {
 	uint64_t errors_seen;        /* by hdl_aperture_check() */
 	uint64_t refused_seen;       /* by the read that waits */
 	struct kept_slab *kept_slab; /* kept.c */
-	/* Called when data has been placed; may be NULL. */
-	void (*placed)(void *context);
+	/* Called when data has been placed; may be NULL. False: it wants to be called again when
+	 * there is room for what it stores. */
+	bool (*placed)(void *context);
 	void *placed_context;
+	bool placed_again;
 	/* same.c: what peers of this machine map, and what we map of one */
 	struct segment_ref segment;
 	bool published; /* since the pages were fresh */

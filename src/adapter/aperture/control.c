@@ -216,9 +216,14 @@ void aperture_redirect(struct hdl_aperture *aperture)
 void apertures_send(struct apertures *apertures)
 {
 	/* Redirecting one connection makes no other one active. */
-	for (struct ap_conn *conn = apertures->node.active; conn != NULL; conn = conn->active_next)
+	for (struct ap_conn *conn = apertures->node.active; conn != NULL;
+	     conn = conn->active_next) {
+		struct hdl_aperture *aperture = aperture_of(conn);
 		if (__builtin_expect(ap_is_redirected(conn), 0))
-			aperture_redirect(aperture_of(conn));
+			aperture_redirect(aperture);
+		if (__builtin_expect(aperture->placed_again, 0))
+			aperture->placed_again = !aperture->placed(aperture->placed_context);
+	}
 	(void)ap_run(&apertures->node);
 }
 

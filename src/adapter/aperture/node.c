@@ -203,10 +203,10 @@ static void aperture_response(void *context, struct ap_conn *conn, uint32_t toke
 
 static void aperture_placed(void *context, struct ap_conn *conn)
 {
-	const struct hdl_aperture *aperture = aperture_of(conn);
+	struct hdl_aperture *aperture = aperture_of(conn);
 	(void)context;
 	if (aperture->placed != NULL)
-		aperture->placed(aperture->placed_context);
+		aperture->placed_again = !aperture->placed(aperture->placed_context);
 }
 
 static void aperture_look(void *context, const struct ap_port *port, uint32_t *events,

@@ -73,9 +73,10 @@ static void cqueue_wake(struct hdl_cqueue *queue, bool wanted)
 		                      memory_order_relaxed);
 }
 
-void cqueue_placed(struct hdl_cqueue *queue, uint16_t port, uint32_t index)
+bool cqueue_placed(struct hdl_cqueue *queue, uint16_t port, uint32_t index)
 {
 	const struct cring_block *own = queue->ring.own;
+	const struct cring_stores stores = {queue->carrier.store_locked, queue->carrier.context};
 	struct hdl_port_event event = {.type = HDL_PORT_DATA, .index = index};
 	/* C1 pairs with C2: either we see that the queue is armed, or it sees the store. */
 	atomic_thread_fence(memory_order_seq_cst);
@@ -84,13 +85,14 @@ void cqueue_placed(struct hdl_cqueue *queue, uint16_t port, uint32_t index)
 	             atomic_load(&own->in.end_copy) != atomic_load(&queue->seen_end));
 	bool room = atomic_load(&queue->wants_room) &&
 	            atomic_load(&own->out.rdptr_copy) != atomic_load(&queue->seen_rdptr);
-	if ((!data && !room) ||
-	    eventq_deliver(queue->adapter, port, &event, NULL, 0) == EVENTQ_FULL)
-		return;
-	if (data)
-		atomic_store(&queue->wants_data, false);
-	if (room)
-		atomic_store(&queue->wants_room, false);
+	if ((data || room) &&
+	    eventq_deliver(queue->adapter, port, &event, NULL, 0) != EVENTQ_FULL) {
+		if (data)
+			atomic_store(&queue->wants_data, false);
+		if (room)
+			atomic_store(&queue->wants_room, false);
+	}
+	return cring_answer(&queue->ring, &stores);
 }
 
 /* --- waiting --- */
@@ -130,6 +132,7 @@ struct attempt_at {
 	uint64_t bytes;
 	int64_t result;
 	bool is_stuck; /* the carrier had no room for some of it; no event tells of that */
+	bool is_last;  /* nothing is armed behind this attempt */
 };
 
 /* Sleep until an event, something to drive, or @until_ns. The queue was armed when @looks was read.
@@ -174,6 +177,7 @@ static int64_t cqueue_repeat(struct attempt_at *at, bool (*attempt)(struct attem
 		return at->result;
 	adapter_touch(queue->adapter);
 	adapter_poll(queue->adapter);
+	at->is_last = timeout_ms == 0;
 	if (attempt(at))
 		return at->result;
 	if (timeout_ms == 0)
@@ -236,6 +240,8 @@ static bool cqueue_try_write(struct attempt_at *at)
 		return true;
 	}
 	uint64_t written = cring_write(&queue->ring, at->from, at->bytes);
+	if (written == 0 && at->is_last && cring_look_room(&queue->ring) > 0)
+		written = cring_write(&queue->ring, at->from, at->bytes);
 	cqueue_wake(queue, cring_publish(&queue->ring));
 	at->result = (int64_t)written;
 	/* There was room, as far as cring_write() looked, but a store did not go out. */

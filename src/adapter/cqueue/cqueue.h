@@ -14,6 +14,8 @@
 struct cqueue_carrier {
 	/* As struct cring_stores. Not called where the peer's block is mapped. */
 	bool (*store)(void *context, uint64_t offset, const void *data, uint64_t bytes);
+	/* The same with the drive lock, from cqueue_placed(). */
+	bool (*store_locked)(void *context, uint64_t offset, const void *data, uint64_t bytes);
 	/* Raise a data event at the peer's port, behind all stores. False: not now. */
 	bool (*wake)(void *context);
 	/* Is the connection open? */
@@ -51,7 +53,8 @@ int cqueue_open(struct hdl_adapter *adapter, struct cring_block *own, uint64_t b
                 struct cring_block *peer, const struct cqueue_carrier *carrier,
                 struct hdl_eventq *events, struct hdl_cqueue **out);
 /* A store of the peer was placed in our block (figure 8, step 3: the card looks at IRQ). With the
- * drive lock. @port: of the queue's events. */
-void cqueue_placed(struct hdl_cqueue *queue, uint16_t port, uint32_t index);
+ * drive lock. @port: of the queue's events. False: the peer has to be answered, and the carrier had
+ * no room; call again. */
+bool cqueue_placed(struct hdl_cqueue *queue, uint16_t port, uint32_t index);
 
 #endif

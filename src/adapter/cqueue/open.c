@@ -13,6 +13,11 @@ static bool aperture_stores(void *context, uint64_t offset, const void *data, ui
 	return hdl_aperture_store(context, offset, data, bytes, 0) == 0;
 }
 
+static bool aperture_stores_locked(void *context, uint64_t offset, const void *data, uint64_t bytes)
+{
+	return aperture_put(context, offset, data, bytes) == 0;
+}
+
 static bool aperture_wakes(void *context)
 {
 	/* A connection that has ended wakes nobody: there is nothing to try again. */
@@ -25,11 +30,11 @@ static bool aperture_lives(void *context)
 }
 
 /* Packets of the peer were placed; with the drive lock. */
-static void aperture_queue_placed(void *context)
+static bool aperture_queue_placed(void *context)
 {
 	struct hdl_cqueue *queue = context;
 	const struct hdl_aperture *aperture = queue->carrier.context;
-	cqueue_placed(queue, queue->events->port, aperture->conn.own.index);
+	return cqueue_placed(queue, queue->events->port, aperture->conn.own.index);
 }
 
 static void aperture_queue_ends(void *context)
@@ -38,6 +43,7 @@ static void aperture_queue_ends(void *context)
 	adapter_lock(aperture->adapter);
 	aperture->placed = NULL;
 	aperture->placed_context = NULL;
+	aperture->placed_again = false;
 	adapter_unlock(aperture->adapter);
 }
 
@@ -54,6 +60,7 @@ int hdl_cqueue_open(struct hdl_aperture *aperture, uint64_t bytes, struct hdl_ev
 	if (!aperture_lives(aperture))
 		return -HDL_EPERM;
 	struct cqueue_carrier carrier = {.store = aperture_stores,
+	                                 .store_locked = aperture_stores_locked,
 	                                 .wake = aperture_wakes,
 	                                 .alive = aperture_lives,
 	                                 .end = aperture_queue_ends,

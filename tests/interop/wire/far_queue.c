@@ -1,6 +1,7 @@
 /* A circular queue between two processes that reach each other over UDP (AP8): an event follows
  * hdl_cqueue_arm(), for data and for room, as soon as the packets have been placed, and a call that
- * waits sleeps until then instead of looking again and again. */
+ * waits sleeps until then instead of looking again and again. Whatever has been read is room for the
+ * writer, though the reader makes no further call. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -115,6 +116,10 @@ static void far_read(struct side *side)
 	fprintf(stderr, "%llu looks in %d ms\n", (unsigned long long)looks, QUIET_US / 1000);
 	CHECK(looks <= MAX_LOOKS);
 	far_tell(side);
+	far_hear(side); /* the queue is full */
+	CHECK(hdl_cqueue_read(side->queue, got, 1000, WAIT) == 1000);
+	far_tell(side);
+	far_hear(side); /* no call until the writer has found room for that */
 }
 
 static void far_write(struct side *side)
@@ -141,6 +146,15 @@ static void far_write(struct side *side)
 	usleep(QUIET_US);
 	CHECK(hdl_cqueue_write(side->queue, "late", 4, WAIT) == 4);
 	far_hear(side);
+	for (uint32_t all = 0; all < QUEUE;) {
+		int64_t bytes = hdl_cqueue_write(side->queue, data, QUEUE - all, WAIT);
+		CHECK(bytes > 0);
+		all += (uint32_t)bytes;
+	}
+	far_tell(side);
+	far_hear(side);
+	CHECK(hdl_cqueue_write(side->queue, data, QUEUE, WAIT) == 1000);
+	far_tell(side);
 }
 
 static int far_server(struct side *side)

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -30,6 +31,7 @@ struct side {
 	_Atomic bool alive;
 	_Atomic uint32_t wakes, stores;
 	_Atomic bool stalled; /* the carrier has no room */
+	bool owes;            /* and an answer waits for that */
 };
 
 static int setup(void **state)
@@ -46,24 +48,34 @@ static int teardown(void **state)
 	return hdl_close(adapter);
 }
 
-static bool side_store(void *context, uint64_t offset, const void *data, uint64_t bytes)
+/* With the drive lock. */
+static bool side_store_locked(void *context, uint64_t offset, const void *data, uint64_t bytes)
 {
 	struct side *side = context;
+	unsigned char *to = (unsigned char *)side->peer->block + offset;
 	assert_true(bytes <= CRING_PIECE);
 	if (atomic_load(&side->stalled))
 		return false;
-	adapter_lock(adapter);
 	if (bytes == 8 && offset < CRING_DATA) /* a pointer: in one piece, as an adapter does */
-		atomic_store_explicit(
-		        (_Atomic uint64_t *)(void *)((unsigned char *)side->peer->block + offset),
-		        *(const uint64_t *)data, memory_order_release);
+		atomic_store_explicit((_Atomic uint64_t *)(void *)to, *(const uint64_t *)data,
+		                      memory_order_release);
+	else if (bytes == 4 && offset < CRING_DATA)
+		atomic_store_explicit((_Atomic uint32_t *)(void *)to, *(const uint32_t *)data,
+		                      memory_order_release);
 	else
-		memcpy((unsigned char *)side->peer->block + offset, data, bytes);
+		memcpy(to, data, bytes);
 	atomic_fetch_add(&side->stores, 1);
 	if (side->peer->queue != NULL)
-		cqueue_placed(side->peer->queue, side->peer->port, 0);
-	adapter_unlock(adapter);
+		side->peer->owes = !cqueue_placed(side->peer->queue, side->peer->port, 0);
 	return true;
+}
+
+static bool side_store(void *context, uint64_t offset, const void *data, uint64_t bytes)
+{
+	adapter_lock(adapter);
+	bool stored = side_store_locked(context, offset, data, bytes);
+	adapter_unlock(adapter);
+	return stored;
 }
 
 static bool side_wake(void *context)
@@ -94,6 +106,7 @@ static void pair_open(struct side sides[2], bool mapped, uint16_t port, struct h
 	}
 	for (int i = 0; i < 2; i++) {
 		struct cqueue_carrier carrier = {.store = side_store,
+		                                 .store_locked = side_store_locked,
 		                                 .wake = side_wake,
 		                                 .alive = side_alive,
 		                                 .context = &sides[i]};
@@ -151,6 +164,63 @@ static void ap8_full_empty_and_the_end(void **state)
 	}
 }
 
+/* The reader has read less than what it tells of in one go, and makes no further call. */
+static void ap8_any_byte_that_was_read_is_room(void **state)
+{
+	(void)state;
+	for (int mapped = 0; mapped < 2; mapped++) {
+		struct side sides[2];
+		char data[RING], got[RING];
+		memset(data, 'd', sizeof(data));
+		pair_open(sides, mapped != 0, 100, NULL);
+		assert_int_equal(hdl_cqueue_write(sides[0].queue, data, RING, 0), RING);
+		assert_int_equal(hdl_cqueue_read(sides[1].queue, got, 1, 0), 1);
+		assert_int_equal(hdl_cqueue_write(sides[0].queue, data, RING, SOON_MS), 1);
+		/* A writer that does not wait finds it as well, if not always at once. */
+		assert_int_equal(hdl_cqueue_read(sides[1].queue, got, 999, 0), 999);
+		int64_t wrote = -HDL_EAGAIN;
+		for (uint32_t i = 0; i < 10000 && wrote == -HDL_EAGAIN; i++)
+			wrote = hdl_cqueue_write(sides[0].queue, data, RING, 0);
+		assert_int_equal(wrote, 999);
+		pair_close(sides);
+	}
+}
+
+/* The same where the reader reads while the writer sleeps, or waits for an event. */
+static void *read_ten_later(void *context)
+{
+	struct side *side = context;
+	char got[10];
+	while (atomic_load(&side->block->in.room_copy) == 0)
+		sched_yield(); /* the writer is about to sleep */
+	return hdl_cqueue_read(side->queue, got, 10, 0) == 10 ? NULL : (void *)1;
+}
+
+static void ap8_a_writer_that_sleeps_is_woken_for_any_room(void **state)
+{
+	(void)state;
+	for (int mapped = 0; mapped < 2; mapped++) {
+		struct side sides[2];
+		struct hdl_port_event event;
+		char data[RING] = {0};
+		pthread_t thread;
+		void *result;
+		pair_open(sides, mapped != 0, 100, NULL);
+		assert_int_equal(hdl_cqueue_write(sides[0].queue, data, RING, 0), RING);
+		assert_int_equal(pthread_create(&thread, NULL, read_ten_later, &sides[1]), 0);
+		assert_int_equal(hdl_cqueue_write(sides[0].queue, data, RING, SOON_MS), 10);
+		pthread_join(thread, &result);
+		assert_null(result);
+		while (hdl_eventq_take(sides[0].events, &event, 1) == 1)
+			;
+		assert_int_equal(hdl_cqueue_arm(sides[0].queue, false, true), 0);
+		assert_int_equal(hdl_cqueue_read(sides[1].queue, data, 10, 0), 10);
+		assert_int_equal(hdl_eventq_wait(sides[0].events, SOON_MS), 0);
+		assert_int_equal(hdl_cqueue_write(sides[0].queue, data, RING, 0), 10);
+		pair_close(sides);
+	}
+}
+
 static void a_connection_that_ends(void **state)
 {
 	(void)state;
@@ -177,6 +247,18 @@ static void a_carrier_without_room_is_tried_again(void **state)
 	atomic_store(&sides[0].stalled, false);
 	assert_int_equal(hdl_cqueue_write(sides[0].queue, "kept", 4, 20), 4);
 	assert_int_equal(hdl_cqueue_read(sides[1].queue, got, 8, SOON_MS), 4);
+	/* Neither is an answer lost: the reader's adapter is told to try again. */
+	char data[RING] = {0};
+	assert_int_equal(hdl_cqueue_write(sides[0].queue, data, RING, 0), RING - 4);
+	assert_int_equal(hdl_cqueue_read(sides[1].queue, got, 8, SOON_MS), 8);
+	atomic_store(&sides[1].stalled, true);
+	assert_int_equal(hdl_cqueue_write(sides[0].queue, data, RING, 0), -HDL_EAGAIN);
+	assert_true(sides[1].owes);
+	atomic_store(&sides[1].stalled, false);
+	adapter_lock(adapter);
+	assert_true(cqueue_placed(sides[1].queue, sides[1].port, 0));
+	adapter_unlock(adapter);
+	assert_int_equal(hdl_cqueue_write(sides[0].queue, data, RING, 0), 4 + 8);
 	pair_close(sides);
 }
 
@@ -281,6 +363,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(lengths_and_arguments),
 	        cmocka_unit_test(ap8_full_empty_and_the_end),
+	        cmocka_unit_test(ap8_any_byte_that_was_read_is_room),
+	        cmocka_unit_test(ap8_a_writer_that_sleeps_is_woken_for_any_room),
 	        cmocka_unit_test(a_connection_that_ends),
 	        cmocka_unit_test(a_carrier_without_room_is_tried_again),
 	        cmocka_unit_test(ap8_streams_both_ways),
