@@ -408,7 +408,9 @@ HDL_API int hdl_mr_register_pages(struct hdl_pd *pd, const struct hdl_register *
 /* hdl_mr_alloc - allocate a region for registration by work request
  *
  * The region is invalid until HDL_OP_REGISTER gives it pages. Later requests on the same queue pair
- * may use its key without waiting for a completion.
+ * may use its key without waiting for a completion. What happens to them when the registration
+ * fails is chosen with hdl_qp_init_attr.register_error: they are flushed, and the queue pair is in
+ * SQD (hdl_qp_modify(3)) or in ERR.
  *
  * Owner: the caller owns *out and ends it with hdl_mr_deregister().
  * Threads: any.

@@ -309,8 +309,8 @@ struct hdl_qp_cap {
 
 /* What a failed registration on the send queue does (MEMMGT figure 11). */
 enum hdl_register_error {
-	HDL_REGISTER_ERROR_DRAIN,    /* option 1: the send queue drains, what is behind is flushed;
-	                                modify SQD to RTS to go on */
+	HDL_REGISTER_ERROR_DRAIN,    /* option 1: the send queue drains, what is behind is flushed,
+	                                also what is posted later; modify SQD to RTS to go on */
 	HDL_REGISTER_ERROR_TERMINATE /* option 2: the queue pair goes to the error state and the
 	                                peer is told */
 };

@@ -176,6 +176,8 @@ static bool run_qp(struct engine *engine, struct qp *qp)
 	if (qp->transport->borrows_requests)
 		return did;
 	enum hdl_qp_state state = qp_state(qp);
+	if (state == HDL_QPS_SQD && qp->flushes)
+		op_flush_send(engine, qp);
 	if (state == HDL_QPS_ERR || state == HDL_QPS_SQE) {
 		if (!did)
 			op_flush_send(engine, qp);
@@ -446,7 +448,7 @@ void qp_restart(struct qp *qp)
 {
 	qp->next = wq_head(&qp->sq);
 	qp->unanswered = qp->reads_open = 0;
-	qp->waiting = qp->draining = qp->answered = false;
+	qp->waiting = qp->draining = qp->flushes = qp->answered = false;
 	qp->nak_sent = qp->established = qp->close_due = false;
 	qp->keeps = false;
 	qp->behind_count = 0;
@@ -490,7 +492,10 @@ void qp_enter(struct engine *engine, struct qp *qp, enum hdl_qp_state state)
 		break;
 	case HDL_QPS_RTS:
 		if (old == HDL_QPS_RTS)
-			break; /* only attributes change */
+			break;   /* only attributes change */
+		if (qp->flushes) /* posted before the program went on */
+			op_flush_send(engine, qp);
+		qp->flushes = false;
 		if (old == HDL_QPS_RTR) {
 			qp->next_msn = qp->attr.sq_psn;
 			if (transport->begin_requester != NULL)

@@ -165,6 +165,7 @@ struct qp {
 	uint32_t reads_open; /* how many of these are reads and atomics */
 	bool waiting;        /* for a timer: RNR, delay, or a peer that is not ready */
 	bool draining;       /* in SQD, but some requests are unanswered */
+	bool flushes;        /* in SQD after a failed registration: flush what is posted, too */
 	bool answered;       /* an answer has come since the timer was last checked */
 	bool timer_wanted;   /* a timer is to be started at the next engine_tick() */
 	uint8_t retries_left;

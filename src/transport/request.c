@@ -157,9 +157,10 @@ static void send_failed(struct engine *engine, struct qp *qp, uint8_t opcode,
 	} else if (!qp_reliable(qp)) {
 		qp_enter(engine, qp, HDL_QPS_SQE);
 	} else if (registration && qp->register_error == HDL_REGISTER_ERROR_DRAIN) {
-		/* MEMMGT figure 11 option 1: drained, the rest is flushed, and receiving continues.
-		 */
+		/* MEMMGT figure 11 option 1: drained, the rest is flushed, whenever it was posted,
+		 * and receiving continues. */
 		op_flush_send(engine, qp);
+		qp->flushes = true;
 		qp_enter(engine, qp, HDL_QPS_SQD);
 	} else {
 		if (registration) { /* option 2: error state, and the stream is terminated */

@@ -316,10 +316,19 @@ static void ip3_failed_registration_option_1_drains(void **state)
 		expect_sent(w, w->a.scq, qa, 3, HDL_WC_SEND, 8);
 		expect_received(w, w->b.rcq, qb, qa, 8, 8);
 		expect_copy(&w->b, 512, &w->a, 64, 8);
-		/* Posted while drained: kept until RTS. */
-		post_data(qb, 4, HDL_OP_SEND, &w->b, 64, 8);
-		expect_nothing(w, w->b.scq);
+		/* Posted while drained: it is behind the registration as well, and must not run
+		 * before that has been tried again. */
+		post_data(qb, 10, HDL_OP_SEND, &w->b, 64, 8);
+		expect_flushed(w, w->b.scq, qb, 10);
+		post_data(qb, 11, HDL_OP_SEND, &w->b, 64, 8);
+		post_data(qb, 12, HDL_OP_WRITE, &w->b, 64, 8);
+		expect_flushed(w, w->b.scq, qb, 11);
+		expect_flushed(w, w->b.scq, qb, 12);
+		assert_int_equal(qp_state_of(qb), HDL_QPS_SQD);
+		post_send(qb, (struct hdl_send_wr){.wr_id = 13, .opcode = HDL_OP_SEND});
 		qp_go(qb, HDL_QPS_RTS);
+		expect_flushed(w, w->b.scq, qb, 13);
+		post_data(qb, 4, HDL_OP_SEND, &w->b, 64, 8);
 		expect_sent(w, w->b.scq, qb, 4, HDL_WC_SEND, 8);
 		expect_received(w, w->a.rcq, qa, qb, 7, 8);
 		expect_copy(&w->a, 0, &w->b, 64, 8);
