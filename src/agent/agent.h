@@ -123,12 +123,18 @@ struct client {
 	struct udp_address wire_addresses[UDP_MAX_ADDRESSES];
 	bool cells; /* it has sockets for cells, too */
 	char node_name[AGENT_NAME_MAX];
-	int epoll;            /* the agent's */
+	struct agent *agent;
 	struct queued *queue; /* messages that wait for room in its socket (outbox.c) */
 	struct queued **queue_end;
 	uint32_t queue_count;
+	bool lent;              /* a message with descriptors was sent, and may lie unread */
+	bool jammed;            /* the kernel passes no descriptors at the moment */
+	int buffer_bytes;       /* of the socket, while it has a smaller one; else 0 */
+	uint64_t again_ns;      /* when to try to send again; 0: an event will tell */
+	uint64_t again_wait_ns; /* how long that was */
 	bool connects;          /* uses connections: is told of deaths */
 	bool dead;              /* to be freed at the end of this turn */
+	bool left;              /* dead, and the services have been told */
 	struct notice *notices; /* to be sent when it has gone (management.c) */
 	uint32_t notice_count;
 	struct node_entry *node;
@@ -171,8 +177,10 @@ struct agent {
 	uint64_t network[2]; /* the network namespace of the agent (udp_network()) */
 	bool leaving;        /* the only client needs an agent in another network namespace */
 	struct prng prng;
-	uint64_t open_ns; /* from then on new processes get a slot (clock_now_ns()); 0: they do */
-	uint64_t wire_ns; /* until then processes of a former agent may hold a port; 0: there was
+	uint64_t again_ns; /* when the first outbox is to be tried again; 0: none */
+	bool jammed;       /* and the reason has been logged */
+	uint64_t open_ns;  /* from then on new processes get a slot (clock_now_ns()); 0: they do */
+	uint64_t wire_ns;  /* until then processes of a former agent may hold a port; 0: there was
 	                     none */
 	struct client *clients;
 	uint32_t client_count;
@@ -225,14 +233,16 @@ void management_silence(struct node_entry *node);
 void management_listen(struct node_entry *node);
 
 /* outbox.c */
-/* Send @msg to @client, now or when there is room in its socket. False: the client has gone, or
- * leaves too many messages unread. */
-bool outbox_send(struct client *client, struct agent_msg *msg, const int *fds, int fd_count);
+/* Send @msg to @client, now or when there is room in its socket. -EPIPE and the like: the client
+ * has gone; -ENOBUFS: it leaves too many messages unread; -EMFILE, -ENOMEM: nothing is left to keep
+ * the message, which has been logged. */
+int outbox_send(struct client *client, struct agent_msg *msg, const int *fds, int fd_count);
 /* There is room in its socket. */
 void outbox_flush(struct client *client);
 void outbox_clear(struct client *client);
 
 /* The services, in the order of agent_services[]. */
+extern const struct agent_service outbox_service;    /* outbox.c */
 extern const struct agent_service names_service;     /* greet.c */
 extern const struct agent_service group_service;     /* group.c */
 extern const struct agent_service cm_service;        /* cm.c */
@@ -263,6 +273,9 @@ void ci_begin_trust(struct agent *agent, const char *directory);
 /* vswitch.c: the agent of @directory begins, and ends. */
 void vswitch_begin(struct agent *agent, const char *directory);
 void vswitch_end(const struct agent *agent);
+/* A message that waited is now in the socket of @client, which may look there only when the board
+ * of its switch changes. */
+void vswitch_told(const struct client *client);
 
 /* serve.c */
 extern const struct agent_service *const agent_services[];

@@ -170,7 +170,7 @@ static void cm_send(struct agent *agent, struct client *client, struct agent_req
 		to->connects = true;
 		/* Other processes can make it fall behind. Then they get their message back; it is
 		 * not disconnected for that. */
-		if (outbox_send(to, &out, NULL, 0))
+		if (outbox_send(to, &out, NULL, 0) == 0)
 			return;
 		error = EAGAIN;
 	}

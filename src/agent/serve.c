@@ -18,7 +18,7 @@
  * one that has gone. */
 const struct agent_service *const agent_services[] = {
         &names_service,   &group_service, &cm_service,       &wire_service, &introduce_service,
-        &vswitch_service, &oob_service,   &aperture_service, &sctp_service,
+        &vswitch_service, &oob_service,   &aperture_service, &sctp_service, &outbox_service,
 };
 const unsigned agent_service_count = sizeof(agent_services) / sizeof(agent_services[0]);
 
@@ -29,7 +29,7 @@ static void hang_up(struct client *client)
 
 void tell(struct client *client, struct agent_msg *msg, const int *fds, int fd_count)
 {
-	if (!client->dead && !outbox_send(client, msg, fds, fd_count))
+	if (!client->dead && outbox_send(client, msg, fds, fd_count) != 0)
 		hang_up(client);
 }
 
@@ -68,7 +68,7 @@ void agent_accept(struct agent *agent)
 		return;
 	}
 	*client = (struct client){.sock = sock,
-	                          .epoll = agent->epoll,
+	                          .agent = agent,
 	                          .pid = pid,
 	                          .pidfd = pidfd_of_peer(sock, pid),
 	                          .tables = -1,
@@ -88,11 +88,9 @@ void agent_accept(struct agent *agent)
 	agent->client_count++;
 }
 
-void agent_hear(struct agent *agent, struct client *client)
+static void client_hear(struct agent *agent, struct client *client)
 {
 	struct agent_request request;
-	if (client->dead)
-		return;
 	memset(&request, 0, sizeof(request));
 	ssize_t got = unixsock_receive(client->sock, &request.msg, sizeof(request.msg), request.fds,
 	                               &request.fd_count);
@@ -128,6 +126,22 @@ void agent_hear(struct agent *agent, struct client *client)
 			close(request.fds[i]);
 }
 
+/* Tell every service that @client has gone. What it held is free for those that are heard next. */
+static void client_leave(struct agent *agent, struct client *client)
+{
+	if (!client->left)
+		services_leave(&agent->services, agent, client);
+	client->left = true;
+}
+
+void agent_hear(struct agent *agent, struct client *client)
+{
+	if (!client->dead)
+		client_hear(agent, client);
+	if (client->dead)
+		client_leave(agent, client);
+}
+
 void agent_sweep(struct agent *agent)
 {
 	for (struct client **at = &agent->clients; *at != NULL;) {
@@ -137,7 +151,7 @@ void agent_sweep(struct agent *agent)
 			continue;
 		}
 		*at = client->next;
-		services_leave(&agent->services, agent, client);
+		client_leave(agent, client);
 		outbox_clear(client);
 		close(client->sock);
 		if (client->pidfd >= 0) {

@@ -1,6 +1,6 @@
 /* The virtual switch service: knows which processes take part in the virtual switch of a node
- * (members), gives them APIDs and lanes to each other, and writes the board that all of them read
- * (fabric/board.h). Packets never come here.
+ * (members), gives them APIDs and, when one first sends to another, lanes between the two, and
+ * writes the board that all of them read (fabric/board.h). Packets never come here.
  *
  * After an agent was killed, its members attach again, with the numbers, APIDs and lanes that they
  * have. Until the grace period is over (AGENT_GRACE_NS) nobody is told anything: the members go on
@@ -38,9 +38,10 @@ struct vs_node {
 struct vs_member {
 	struct client *client;
 	struct vs_node *node; /* NULL: it waits for the end of the grace period */
-	bool welcome;         /* it has the board, and lanes to all others that have it */
+	bool welcome;         /* it has the board */
 	uint32_t number;
 	struct agent_vs_attach asked;
+	uint64_t met; /* those that it has lanes to, by bits */
 	/* What it says of its ports while it waits. */
 	struct agent_vs_port ports[VSWITCH_HARDWARE_PORTS];
 	uint32_t told; /* which of them, by bits */
@@ -135,6 +136,12 @@ static void vs_node_tidy(struct agent *agent, struct vs_node *node)
 static void vs_changed(struct vs_node *node)
 {
 	atomic_fetch_add(&node->board->generation, 1);
+}
+
+void vswitch_told(const struct client *client)
+{
+	if (client->vs != NULL && client->vs->node != NULL)
+		vs_changed(client->vs->node);
 }
 
 static bool is_free(const struct vs_node *node, unsigned apid)
@@ -233,7 +240,7 @@ static bool have_lanes(const struct vs_member *a, const struct vs_member *b)
 	       (b->asked.known >> a->number & 1) != 0;
 }
 
-static void vs_tell_of_peer(const struct vs_member *to, const struct vs_member *peer, uint32_t side,
+static bool vs_tell_of_peer(const struct vs_member *to, const struct vs_member *peer, uint32_t side,
                             int lanes)
 {
 	struct agent_msg msg = {
@@ -243,25 +250,74 @@ static void vs_tell_of_peer(const struct vs_member *to, const struct vs_member *
 	                      .flags = peer->asked.flags & (AGENT_VS_BARRIER | AGENT_VS_PORTS),
 	                      .apids = board_apids(peer->node->board, peer->number)}};
 	int fds[2] = {lanes, peer->client->bell};
-	tell(to->client, &msg, fds, 2);
+	return outbox_send(to->client, &msg, fds, 2) == 0;
 }
 
-/* Give @member lanes to every other one. */
-static void vs_join(struct vs_node *node, struct vs_member *member)
+static void vs_tell_gone(struct client *client, uint32_t number)
 {
-	for (unsigned i = 0; i < BOARD_MEMBERS; i++) {
-		struct vs_member *other = node->members[i];
-		if (other == NULL || other == member || !other->welcome ||
-		    have_lanes(member, other))
-			continue;
-		int lanes = lanes_make(BOARD_LANE_SLOTS);
-		if (lanes < 0) {
-			log_error("cannot make lanes for two clients of a virtual switch: %m");
+	struct agent_msg msg = {.kind = AGENT_VS_GONE, .u.vs_gone = {.member = number}};
+	tell(client, &msg, NULL, 0);
+}
+
+static void vs_have_met(struct vs_member *a, struct vs_member *b)
+{
+	a->met |= 1ull << b->number;
+	b->met |= 1ull << a->number;
+}
+
+/* Give lanes to @member and @other. False: that is not possible now, and the reason has been
+ * logged. */
+static bool vs_introduce(struct vs_member *member, struct vs_member *other)
+{
+	int lanes = lanes_make(BOARD_LANE_SLOTS);
+	if (lanes < 0) {
+		log_error("cannot make lanes for two clients of a virtual switch: %m");
+		return false;
+	}
+	/* The other one first: if it cannot be told, @member must not write into its lane. */
+	bool told = vs_tell_of_peer(other, member, 1, lanes);
+	if (told) {
+		vs_have_met(member, other);
+		vs_changed(member->node); /* a member that polls looks at its socket now */
+		if (!vs_tell_of_peer(member, other, 0, lanes))
+			member->client->dead = true;
+	}
+	close(lanes);
+	return told;
+}
+
+/* @client is about to send to another member for the first time. */
+static void vs_meet(struct agent *agent, struct client *client, struct agent_request *request)
+{
+	(void)agent;
+	struct vs_member *member = client->vs;
+	uint32_t number = request->msg.u.vs_gone.member;
+	if (member == NULL || !member->welcome || number >= BOARD_MEMBERS) {
+		client_refuse(client, EPROTO, "the message makes no sense");
+		return;
+	}
+	struct vs_member *other = member->node->members[number];
+	if (other != NULL && (member->met >> number & 1) != 0)
+		return; /* it asked first, and PEER has been sent */
+	if (other == NULL || other == member || !other->welcome || !vs_introduce(member, other))
+		vs_tell_gone(client, number);
+}
+
+/* @member has come back. Those that it has lanes to, and that have come back as well, are its
+ * peers; it forgets the others. */
+static void vs_meet_again(struct vs_member *member)
+{
+	if ((member->asked.flags & AGENT_VS_AGAIN) == 0)
+		return;
+	for (uint64_t left = member->asked.known; left != 0; left &= left - 1) {
+		unsigned number = (unsigned)__builtin_ctzll(left);
+		struct vs_member *other = member->node->members[number];
+		if (other != NULL && have_lanes(member, other)) {
+			vs_have_met(member, other);
 			continue;
 		}
-		vs_tell_of_peer(other, member, 1, lanes);
-		vs_tell_of_peer(member, other, 0, lanes);
-		close(lanes);
+		member->asked.known &= ~(1ull << number);
+		vs_tell_gone(member->client, number);
 	}
 }
 
@@ -318,11 +374,11 @@ static bool vs_enter(struct agent *agent, struct vs_member *member)
 	return true;
 }
 
-/* Give @member, which has been entered, the board and lanes. When it hears its APID, everybody can
- * send to it. */
+/* Give @member, which has been entered, the board. When it hears its APID, everybody can send to
+ * it. */
 static void vs_welcome(struct vs_member *member)
 {
-	vs_join(member->node, member);
+	vs_meet_again(member);
 	member->welcome = true;
 	vs_changed(member->node);
 	vs_answer(member->client, member, (int)member->asked.apid);
@@ -455,11 +511,11 @@ static void vs_leave(struct agent *agent, struct client *client)
 		}
 		node->members[member->number] = NULL;
 		node->count--;
-		struct agent_msg msg = {.kind = AGENT_VS_GONE,
-		                        .u.vs_gone = {.member = member->number}};
-		for (unsigned i = 0; i < BOARD_MEMBERS; i++)
-			if (node->members[i] != NULL)
-				tell(node->members[i]->client, &msg, NULL, 0);
+		for (uint64_t left = member->met; left != 0; left &= left - 1) {
+			struct vs_member *peer = node->members[__builtin_ctzll(left)];
+			peer->met &= ~(1ull << member->number);
+			vs_tell_gone(peer->client, member->number);
+		}
 		vs_changed(node);
 		vs_node_tidy(agent, node);
 	}
@@ -490,6 +546,7 @@ static void vs_observe(struct agent *agent, struct client *client, struct agent_
 
 static const struct service_kind vs_kinds[] = {
         {AGENT_VS_ATTACH, AGENT_MSG_BYTES(vs_attach), true, vs_attach},
+        {AGENT_VS_MEET, AGENT_MSG_BYTES(vs_gone), true, vs_meet},
         {AGENT_VS_PORT, AGENT_MSG_BYTES(vs_port), true, vs_set_port},
         {AGENT_VS_OBSERVE, AGENT_MSG_HEADER_BYTES, true, vs_observe},
 };

@@ -25,6 +25,7 @@
 #define LOOK_NS        10000000u   /* how often to look at the agent's socket without a hint */
 #define ALONE_NS       500000000u  /* without an agent, until a port process starts one */
 #define RETRY_NS       1000000000u /* between attempts to find an agent */
+#define MEET_WAIT_NS   1000000000u /* for the agent to make lanes */
 
 bool member_begin(struct member *member, const struct member_owner *owner, const char *node,
                   const uint8_t key[AGENT_VS_KEY_BYTES])
@@ -67,6 +68,7 @@ static void member_drop_peer(struct member *member, unsigned number)
 	if (peer->block != NULL)
 		munmap(peer->block, lanes_bytes_of(BOARD_LANE_SLOTS));
 	peer->block = NULL;
+	peer->slow = false;
 	member_close(&peer->bell);
 	member->known &= ~(1ull << number);
 }
@@ -143,7 +145,7 @@ static bool member_ask(struct member *member, unsigned apid, uint32_t flags, boo
 	}
 	int bell = first ? bell_lend(member->rope) : -1;
 	bool sent = (!first || bell >= 0) &&
-	            unixsock_send(member->agent, &msg, sizeof(msg), &bell, first ? 1 : 0) == 0;
+	            unixsock_hand_over(member->agent, &msg, sizeof(msg), &bell, first ? 1 : 0) == 0;
 	member_close(&bell);
 	return sent;
 }
@@ -230,14 +232,7 @@ static void hear_peer(struct member *member, const struct agent_vs_peer *told, i
 	peer->writer = (struct record_writer){.ports = (told->flags & AGENT_VS_PORTS) != 0,
 	                                      .apids = told->apids};
 	member->known |= 1ull << told->member;
-}
-
-static void hear_gone(struct member *member, uint32_t number)
-{
-	if (number >= BOARD_MEMBERS || !member_has(member, number))
-		return;
-	member->owner->leaves(member, number);
-	member_drop_peer(member, number);
+	member->gone &= ~(1ull << told->member);
 }
 
 /* Read one message. False: there is none now, or the agent has gone. */
@@ -261,8 +256,8 @@ static bool member_hear_one(struct member *member)
 			hear_attached(member, &msg.u.vs_attached, fds, fd_count);
 		else if (msg.kind == AGENT_VS_PEER)
 			hear_peer(member, &msg.u.vs_peer, fds, fd_count);
-		else if (msg.kind == AGENT_VS_GONE)
-			hear_gone(member, msg.u.vs_gone.member);
+		else if (msg.kind == AGENT_VS_GONE && msg.u.vs_gone.member < BOARD_MEMBERS)
+			member->gone |= 1ull << msg.u.vs_gone.member;
 	}
 	for (int i = 0; i < fd_count; i++)
 		if (fds[i] >= 0)
@@ -270,12 +265,25 @@ static bool member_hear_one(struct member *member)
 	return true;
 }
 
+/* Let go of peers that have gone. Not while a record is sent, because the owner may answer what is
+ * still in their lanes. */
+static void member_bury(struct member *member)
+{
+	for (uint64_t left = member->gone & member->known; left != 0; left &= left - 1) {
+		unsigned number = (unsigned)__builtin_ctzll(left);
+		member->owner->leaves(member, number);
+		member_drop_peer(member, number);
+	}
+	member->gone = 0;
+}
+
 void member_hear(struct member *member)
 {
 	/* The generation first: what changes after this is read the next time. */
 	member->seen = atomic_load_explicit(&member->board->generation, memory_order_acquire);
+	member_bury(member);
 	while (member->agent >= 0 && member_hear_one(member))
-		;
+		member_bury(member);
 	for (uint64_t left = member->known; left != 0; left &= left - 1) {
 		unsigned number = (unsigned)__builtin_ctzll(left);
 		member->peers[number].writer =
@@ -346,9 +354,30 @@ void member_set_port(struct member *member, unsigned port, const struct vswitch_
 
 /* --- lanes --- */
 
+bool member_reach(struct member *member, unsigned to)
+{
+	struct agent_msg msg = {
+	        .version = AGENT_VERSION, .kind = AGENT_VS_MEET, .u.vs_gone = {.member = to}};
+	uint64_t end = clock_now_ns() + MEET_WAIT_NS;
+	if (member_has(member, to))
+		return true;
+	if (to >= BOARD_MEMBERS || to == member->number || member_is_alone(member))
+		return false;
+	member->gone &= ~(1ull << to);
+	if (unixsock_send(member->agent, &msg, sizeof(msg), NULL, 0) != 0)
+		return false;
+	while (!member_has(member, to) && (member->gone >> to & 1) == 0 && member->agent >= 0 &&
+	       clock_now_ns() < end) {
+		struct pollfd news = {.fd = member->agent, .events = POLLIN};
+		if (!member_hear_one(member) && member->agent >= 0)
+			poll(&news, 1, 100);
+	}
+	return member_has(member, to);
+}
+
 bool member_put(struct member *member, unsigned to, const struct record *record)
 {
-	if (!member_has(member, to))
+	if (!member_reach(member, to))
 		return false;
 	struct member_peer *peer = &member->peers[to];
 	size_t bytes = RECORD_HEADER_BYTES + ibc_bytes(&record->packet);

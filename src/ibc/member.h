@@ -46,6 +46,7 @@ struct member {
 	uint32_t number;
 	uint64_t apids; /* by bits */
 	uint64_t known; /* peers, by bits */
+	uint64_t gone;  /* those that the agent calls gone, until we let go of them */
 	struct member_peer peers[BOARD_MEMBERS];
 
 	uint32_t seen;     /* the generation of the board when we last read what the agent said */
@@ -86,9 +87,18 @@ static inline void member_look(struct member *member)
 void member_set_port(struct member *member, unsigned port, const struct vswitch_nic_port *nic_port,
                      enum vswitch_port_state state);
 
-/* Write @record into the lane to member @to. False: there is no room, or no such member. */
+/* Write @record into the lane to member @to, which is made the first time. False: there is no room,
+ * no such member, or no agent to make the lane. */
 bool member_put(struct member *member, unsigned to, const struct record *record);
-/* The lane to @to has a reader that may make room. */
+/* There is no agent at the moment, or the next one has not heard of all of us. */
+static inline bool member_is_alone(const struct member *member)
+{
+	return member->agent < 0 || member->returning;
+}
+/* Have the agent make lanes to @to, unless there are some. False: there is no such member, or no
+ * agent at the moment. */
+bool member_reach(struct member *member, unsigned to);
+/* There is a lane to @to, which has a reader that may make room. */
 static inline bool member_has(const struct member *member, unsigned to)
 {
 	return to < BOARD_MEMBERS && member->peers[to].block != NULL;

@@ -26,13 +26,20 @@ static bool put_one(struct client *client, unsigned to, const struct record *rec
 	return put;
 }
 
+/* Is it worth waiting for room in the lane to member @to? Without an agent there is nobody to make
+ * the lane, but another agent comes soon. */
+static bool may_have_room(const struct member *member, unsigned to)
+{
+	return member_has(member, to) || member_is_alone(member);
+}
+
 /* Put @record into the lane to member @to, which holds the port @port. */
 static bool put_and_wait(struct client *client, unsigned to, unsigned port,
                          const struct record *record, bool wait)
 {
 	if (put_one(client, to, record))
 		return true;
-	if (!wait || !member_has(&client->member, to))
+	if (!wait || !may_have_room(&client->member, to))
 		return false;
 	/* A reader that lets every sender wait would hold up all of us. */
 	struct member_peer *peer = &client->member.peers[to];
@@ -40,7 +47,7 @@ static bool put_and_wait(struct client *client, unsigned to, unsigned port,
 	if (peer->slow)
 		return false;
 	uint64_t end = clock_now_ns() + IBC_LIMIT_SEND_MS * UINT64_C(1000000);
-	for (unsigned spins = 0; member_has(&client->member, to); spins++) {
+	for (unsigned spins = 0; may_have_room(&client->member, to); spins++) {
 		client_pause(client, spins);
 		const struct board *board = client->member.board;
 		if (vswitch_is_hardware(port) ? board->ports_member != to
@@ -49,7 +56,7 @@ static bool put_and_wait(struct client *client, unsigned to, unsigned port,
 		if (put_one(client, to, record))
 			return true;
 		if (clock_now_ns() >= end) {
-			peer->slow = true;
+			peer->slow = member_has(&client->member, to);
 			return false;
 		}
 	}

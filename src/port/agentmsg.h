@@ -51,8 +51,10 @@
  *   SCTP_UNBIND {gid, port, count}       -->
  *   VS_ATTACH {node, APID, key}          -->  + bell, the first time; needs no HELLO
  *     VS_ATTACHED {error, APID, member}    <--  + board (fabric/board.h)
+ *   VS_MEET {member}                     -->  the first time that we send to it
  *     VS_PEER {member, side}               <--  to both; + lanes, bell
- *     VS_GONE {member}                     <--  to all others
+ *     VS_GONE {member}                     <--  it left, to all that met it; or there is no such
+ *                                               member, to the one that asked
  *   VS_PORT {port, NIC, state}           -->  from the process that runs the hardware ports
  *   OOB_ATTACH                           -->  we have ports with event queues (port/oob.h)
  *     OOB_ATTACHED                         <--  + block, bell
@@ -74,7 +76,7 @@
 
 #include "port/udp.h"
 
-#define AGENT_VERSION  21u
+#define AGENT_VERSION  22u
 #define AGENT_SOCKET   "agent.sock"
 #define AGENT_LOCK     "agent.lock"
 #define AGENT_ROVER    "agent.next"
@@ -138,6 +140,7 @@ enum agent_kind {
 	AGENT_PART,
 	AGENT_VS_ATTACH,
 	AGENT_VS_ATTACHED,
+	AGENT_VS_MEET,
 	AGENT_VS_PEER,
 	AGENT_VS_GONE,
 	AGENT_VS_PORT,

@@ -4,10 +4,16 @@
 #include <errno.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#define HAND_OVER_NS 5000000000u
 
 union control {
 	struct cmsghdr header;
@@ -34,6 +40,31 @@ int unixsock_send(int sock, const void *data, size_t bytes, const int *fds, int 
 		sent = sendmsg(sock, &msg, MSG_NOSIGNAL);
 	while (sent < 0 && errno == EINTR);
 	return sent < 0 ? -errno : 0;
+}
+
+void unixsock_explain_jam(void)
+{
+	struct rlimit limit = {0};
+	getrlimit(RLIMIT_NOFILE, &limit);
+	log_warn("the kernel passes no more descriptors between programs of user %u: over %llu of "
+	         "them, the limit on open files, lie in sockets that nobody reads; end or continue "
+	         "programs that are stopped, or raise \"ulimit -n\"",
+	         (unsigned)geteuid(), (unsigned long long)limit.rlim_cur);
+}
+
+int unixsock_hand_over(int sock, const void *data, size_t bytes, const int *fds, int fd_count)
+{
+	uint64_t end = clock_now_ns() + HAND_OVER_NS;
+	for (useconds_t wait_us = 1000;; wait_us = wait_us < 100000 ? wait_us * 2 : wait_us) {
+		int result = unixsock_send(sock, data, bytes, fds, fd_count);
+		if (result != -ETOOMANYREFS)
+			return result;
+		if (clock_now_ns() >= end) {
+			unixsock_explain_jam();
+			return result;
+		}
+		usleep(wait_us);
+	}
 }
 
 int unixsock_send_now(int sock, const void *data, size_t bytes)

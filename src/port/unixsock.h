@@ -9,8 +9,14 @@
 #define UNIXSOCK_MAX_FDS 4
 
 /* Send @bytes and @fd_count descriptors, which the caller keeps. Returns 0; -errno (-EAGAIN: a
- * non-blocking socket is full). */
+ * non-blocking socket is full; -ETOOMANYREFS: too many descriptors of this user are in messages
+ * that nobody has read). */
 int unixsock_send(int sock, const void *data, size_t bytes, const int *fds, int fd_count);
+/* The same, but wait some seconds for other programs of the user to read. If that does not help,
+ * the reason is logged. */
+int unixsock_hand_over(int sock, const void *data, size_t bytes, const int *fds, int fd_count);
+/* Log what -ETOOMANYREFS means, and what to do about it. */
+void unixsock_explain_jam(void);
 /* The same without descriptors, and without waiting: -EAGAIN if there is no room now. */
 int unixsock_send_now(int sock, const void *data, size_t bytes);
 

@@ -51,7 +51,7 @@ static void netns_child(int sock, pid_t pid, int (*make)(void *, int *, char *),
 	if (netns_enter(pid, "user", CLONE_NEWUSER, why) &&
 	    netns_enter(pid, "net", CLONE_NEWNET, why))
 		count = make(context, fds, why);
-	unixsock_send(sock, why, sizeof(why), fds, count);
+	unixsock_hand_over(sock, why, sizeof(why), fds, count);
 	_exit(0);
 }
 

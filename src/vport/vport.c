@@ -197,8 +197,6 @@ static unsigned vport_deliver(struct vport *vport, const struct ibc_packet *pack
 		unsigned port = (unsigned)__builtin_ctzll(left);
 		unsigned to = vport->member.board->owners[port];
 		record.outport = (uint8_t)port;
-		if (!member_has(&vport->member, to))
-			member_hear(&vport->member); /* a newcomer */
 		delivered += member_put(&vport->member, to, &record);
 	}
 	return delivered;

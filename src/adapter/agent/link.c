@@ -139,11 +139,11 @@ static int greet(struct hdl_adapter *adapter, int sock, bool again)
 		close(reader);
 		return -HDL_EIO;
 	}
-	int result = unixsock_send(sock, &msg, sizeof(msg), own, 2);
+	int result = unixsock_hand_over(sock, &msg, sizeof(msg), own, 2);
 	close(reader);
 	close(own[1]);
 	if (result != 0)
-		return 1;
+		return result == -ETOOMANYREFS ? -HDL_EIO : 1;
 	result = hear_welcome(sock, adapter->net.cells, &msg, wires, &wire_count);
 	for (int i = 0; i < wire_count; i++) {
 		if (result != 0)

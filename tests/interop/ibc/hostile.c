@@ -69,7 +69,7 @@ static void mallory_enter(void)
 static unsigned member_of(unsigned apid)
 {
 	unsigned member = mallory.board->owners[apid];
-	MUST(member_has(&mallory, member));
+	MUST(member_reach(&mallory, member));
 	return member;
 }
 
@@ -326,8 +326,9 @@ static void talk(void)
 	assert_memory_equal(in, "read", 4);
 }
 
-/* Let the attacker do its worst, and talk meanwhile. */
-static struct IBC_Counters suffer(char order)
+/* Let the attacker do its worst, and talk meanwhile. If @forged or @damaged is not 0, exactly so
+ * many packets are refused as such. */
+static void suffer(char order, uint64_t forged, uint64_t damaged)
 {
 	struct IBC_Counters before, after;
 	struct pollfd done = {.fd = attacker.channel, .events = POLLIN};
@@ -337,28 +338,34 @@ static struct IBC_Counters suffer(char order)
 		talk();
 	while (poll(&done, 1, 0) == 0);
 	assert_int_equal(peer_hear(attacker.channel), 'd');
+	/* We may hear of the attacker's lane after it has written to it. */
+	uint64_t end = clock_now_ns() + 5000000000u;
+	do {
+		talk();
+		assert_int_equal(IBC_Statistics(&after), 0);
+	} while ((after.Forged - before.Forged < forged ||
+	          after.Damaged - before.Damaged < damaged) &&
+	         clock_now_ns() < end);
 	for (unsigned i = 0; i < 10; i++)
 		talk();
 	assert_int_equal(IBC_Statistics(&after), 0);
-	after.Forged -= before.Forged;
-	after.Damaged -= before.Damaged;
-	return after;
+	if (forged + damaged > 0) {
+		assert_int_equal(after.Forged - before.Forged, forged);
+		assert_int_equal(after.Damaged - before.Damaged, damaged);
+	}
 }
 
 static void forgeries_are_refused(void **state)
 {
 	(void)state;
-	struct IBC_Counters counters = suffer('f');
-	assert_int_equal(counters.Forged, FORGED);
-	assert_int_equal(counters.Damaged, 0);
+	suffer('f', FORGED, 0);
 	assert_int_equal(IBC_RecvPoll(handle), IBC_RECVNOTDONE);
 }
 
 static void garbage_is_refused(void **state)
 {
 	(void)state;
-	struct IBC_Counters counters = suffer('d');
-	assert_int_equal(counters.Damaged, DAMAGED);
+	suffer('d', 0, DAMAGED);
 	assert_int_equal(IBC_RecvPoll(handle), IBC_RECVNOTDONE);
 }
 
@@ -366,7 +373,7 @@ static void a_flood_is_survived(void **state)
 {
 	(void)state;
 	uint64_t begin = clock_now_ns();
-	suffer('l');
+	suffer('l', 0, 0);
 	assert_true(clock_now_ns() - begin < 10000000000u);
 	/* What it sent as itself was honest. */
 	while (IBC_RecvWait(handle, &peer_now, NULL, NULL, NULL, NULL) == IBC_RECVDONE)
@@ -376,8 +383,8 @@ static void a_flood_is_survived(void **state)
 static void a_lane_of_garbage_is_dead_alone(void **state)
 {
 	(void)state;
-	suffer('o');
-	suffer('b');
+	suffer('o', 0, 0);
+	suffer('b', 0, 0);
 	talk();
 	/* It is gone, its port is free, and whoever comes next is heard. */
 	peer_end(&attacker, SIGKILL);
@@ -394,7 +401,7 @@ static void a_lane_of_garbage_is_dead_alone(void **state)
 static void the_agent_gives_nothing_away(void **state)
 {
 	(void)state;
-	suffer('a');
+	suffer('a', 0, 0);
 }
 
 /* Only the one that was asked can answer, even if somebody else knows the number. */
