@@ -92,7 +92,9 @@ struct IBC_Route {
  * @RequestedID is an APID, IBC_CLIENTANY, or IBC_WISH(APID). *GrantedID is the APID that was
  * granted. @GUIDList gets the GUIDs of the node's NICs, at most *NumGUIDs; *NumGUIDs becomes the
  * number of NICs. All three may be NULL. A process that calls it again gets one more APID: packets
- * for any of them arrive, and IBC_Send() sends from the first one.
+ * for any of them arrive, and IBC_Send() sends from the first one. From 63 (IBC_CLIENTALL) nothing
+ * can be sent, because it is the end mark of routes: a client that has it sends from the first of
+ * its other APIDs.
  *
  * APIDs 16 to 30 and 63 are special: they are granted to clients with the administrator's right,
  * which present the key in the file vswitch.key of the agent's directory as HEDDLE_IBC_KEY.
@@ -136,8 +138,9 @@ IBC_API int IBC_Finish(void);
  * Owner: @Message may be reused when the call returns.
  * Threads: any.
  * Blocks: for at most IBC_LIMIT_SEND_MS, while the lane of the receiver is full.
- * Returns: 0; IBC_BADPARAM, a parameter is out of range; IBC_HARDWARE_ERROR, the port is down, or
- * its process has gone; IBC_NOT_INITIALIZED, no IBC_Init() before. */
+ * Returns: 0; IBC_BADPARAM, a parameter is out of range, or the client has APID 63 alone;
+ * IBC_HARDWARE_ERROR, the port is down, or its process has gone; IBC_NOT_INITIALIZED, no IBC_Init()
+ * before. */
 IBC_API int IBC_Send(int Message_Type, const IBC_GUID *GUID, uint64_t Destination_ID,
                      unsigned Destination_Cl, const void *Message, uint32_t IBCLen,
                      const struct IBC_Route *SourceRoute, unsigned OutPort);

@@ -45,7 +45,8 @@ struct kept {
 
 struct client {
 	struct member member;     /* first: see client_owner */
-	unsigned first;           /* the APID that was granted first */
+	unsigned first;           /* the first APID that can send; 0: none */
+	bool told_mute;           /* the log says so */
 	struct prng_pool numbers; /* of transactions: who has seen some cannot tell the next */
 	struct handle *handles[IBC_LIMIT_HANDLES];
 	unsigned handle_count, signalled;

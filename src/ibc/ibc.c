@@ -166,11 +166,12 @@ IBC_API int IBC_Init(unsigned RequestedID, unsigned *GrantedID, IBC_GUID *GUIDLi
 		return attach_result(apid);
 	}
 	if (gate.client == NULL) {
-		client->first = (unsigned)apid;
 		prng_pool_next(&client->numbers); /* the only one that asks the kernel */
 		client->capture = ibc_capture_open(client->member.node);
 		gate.client = client;
 	}
+	if (client->first == 0 && apid != IBC_CLIENTALL)
+		client->first = (unsigned)apid;
 	unsigned count = board_guids(&client->member.board->vswitch, guids);
 	lock_drop(&gate.lock);
 	if (GrantedID != NULL)

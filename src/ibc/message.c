@@ -2,6 +2,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/log.h"
 #include "ibc/gate.h"
 
 #define REQUEST_NS    1000000000u
@@ -52,6 +53,12 @@ static int client_prepare(struct client *client, const struct IBC_Target *target
                           struct outgoing *out)
 {
 	unsigned from = target->Client != 0 ? target->Client : client->first;
+	if (from == 0 && !client->told_mute) {
+		client->told_mute = true;
+		log_error("this client only has APID %u, from which no packet can come; call "
+		          "IBC_Init() again for another one",
+		          IBC_CLIENTALL);
+	}
 	*out = (struct outgoing){.packet = {.type = (enum ibc_type)type,
 	                                    .reason = (enum ibc_reason)reason,
 	                                    .source_apid = (uint8_t)from,
@@ -63,7 +70,7 @@ static int client_prepare(struct client *client, const struct IBC_Target *target
 	bool direct = target->OutPort != IBC_PORT_ROUTE;
 	if (type < IBC_READ_REQUEST || type > IBC_NACK ||
 	    (type == IBC_NACK) != (reason > 0 && reason < (int)IBC_REASON_COUNT) ||
-	    target->Destination >= IBC_LIMIT_PORTS || from >= IBC_CLIENTALL ||
+	    target->Destination >= IBC_LIMIT_PORTS || from == 0 || from >= IBC_CLIENTALL ||
 	    (client->member.apids >> from & 1) == 0 ||
 	    !take_route(&out->packet, &target->Route, direct))
 		return IBC_BADPARAM;

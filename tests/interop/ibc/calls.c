@@ -116,6 +116,45 @@ static void vs8_special_identifiers_need_the_key(void **state)
 	unsetenv("HEDDLE_IBC_KEY");
 }
 
+/* Nothing can come from 63, the end mark of routes: whoever holds it sends from another one. */
+static void all_applications_is_no_source(void **state)
+{
+	(void)state;
+	unsigned apid = 0;
+	IBC_HANDLE handle;
+	struct IBC_Info info;
+	struct peer agent_stays = peer_start(IBC_CLIENTANY, peer_silent);
+	assert_int_equal(peer_hear(agent_stays.channel), 'r');
+	peer_take_key();
+	assert_int_equal(IBC_Init(63, &apid, NULL, NULL), 0);
+	assert_int_equal(IBC_RecvPost(&handle), 0);
+	assert_int_equal(send_to(63, "from nowhere"), IBC_BADPARAM);
+	assert_int_equal(IBC_Init(40, &apid, NULL, NULL), 0);
+	assert_int_equal(IBC_Init(41, &apid, NULL, NULL), 0);
+	assert_int_equal(send_to(41, "from the first that can"), 0);
+	assert_int_equal(IBC_RecvWaitInfo(handle, &peer_soon, NULL, &info), IBC_RECVDONE);
+	assert_int_equal(info.Source, 40);
+	struct IBC_Target target = peer_target(41);
+	target.Client = 63;
+	assert_int_equal(IBC_SendTo(&target, IBC_WRITE_REQUEST, 1, "x", 1), IBC_BADPARAM);
+	/* What came for 63 is answered by that one, too. */
+	target.Client = 41;
+	target.Destination = 63;
+	assert_int_equal(IBC_SendTo(&target, IBC_WRITE_REQUEST, 7, "x", 1), 0);
+	do {
+		assert_int_equal(IBC_RecvWaitInfo(handle, &peer_soon, NULL, &info), IBC_RECVDONE);
+	} while (info.Client != 63);
+	assert_int_equal(IBC_Respond(&info, IBC_WRITE_RESPONSE, 0, NULL, 0), 0);
+	do {
+		assert_int_equal(IBC_RecvWaitInfo(handle, &peer_soon, NULL, &info), IBC_RECVDONE);
+	} while (info.Type != IBC_WRITE_RESPONSE);
+	assert_int_equal(info.Source, 40);
+	assert_int_equal(info.Transaction, 7);
+	assert_int_equal(IBC_Finish(), 0);
+	unsetenv("HEDDLE_IBC_KEY");
+	peer_end(&agent_stays, 0);
+}
+
 static void every_apid_can_be_held(void **state)
 {
 	(void)state;
@@ -896,6 +935,7 @@ int main(void)
 	        cmocka_unit_test(calls_need_init),
 	        cmocka_unit_test(vs8_identifiers),
 	        cmocka_unit_test(vs8_special_identifiers_need_the_key),
+	        cmocka_unit_test(all_applications_is_no_source),
 	        cmocka_unit_test(every_apid_can_be_held),
 	        WITH_CLIENT(send_checks_its_parameters),
 	        WITH_CLIENT(messages_of_every_type_and_length),
