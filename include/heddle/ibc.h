@@ -96,6 +96,10 @@ struct IBC_Route {
  * can be sent, because it is the end mark of routes: a client that has it sends from the first of
  * its other APIDs.
  *
+ * A process belongs to the node that HEDDLE_NODE names. Any name will do for clients that only talk
+ * to each other; if no process runs the hardware ports of that node, it has no NICs, and a warning
+ * is logged.
+ *
  * APIDs 16 to 30 and 63 are special: they are granted to clients with the administrator's right,
  * which present the key in the file vswitch.key of the agent's directory as HEDDLE_IBC_KEY.
  *
@@ -139,8 +143,8 @@ IBC_API int IBC_Finish(void);
  * Threads: any.
  * Blocks: for at most IBC_LIMIT_SEND_MS, while the lane of the receiver is full.
  * Returns: 0; IBC_BADPARAM, a parameter is out of range, or the client has APID 63 alone;
- * IBC_HARDWARE_ERROR, the port is down, or its process has gone; IBC_NOT_INITIALIZED, no IBC_Init()
- * before. */
+ * IBC_HARDWARE_ERROR, the port is down, or no process runs the node's hardware ports, and then the
+ * log says so; IBC_NOT_INITIALIZED, no IBC_Init() before. */
 IBC_API int IBC_Send(int Message_Type, const IBC_GUID *GUID, uint64_t Destination_ID,
                      unsigned Destination_Cl, const void *Message, uint32_t IBCLen,
                      const struct IBC_Route *SourceRoute, unsigned OutPort);

@@ -142,8 +142,9 @@ static const char *first_node(const struct network *network)
 bool network_attach(struct network *network, const char *node)
 {
 	unsigned apid;
-	if (node == NULL)
-		node = secure_getenv("HEDDLE_NODE");
+	struct network_member member;
+	bool from_env = node == NULL && (node = secure_getenv("HEDDLE_NODE")) != NULL;
+	network->chosen = node == NULL;
 	if (node == NULL)
 		node = first_node(network);
 	if (node == NULL) {
@@ -157,6 +158,13 @@ bool network_attach(struct network *network, const char *node)
 	if (index >= 0 && network->topology->nodes[index].plain) {
 		fprintf(stderr, "%s: %s is a switch without applications; name a node\n",
 		        network->name, node);
+		return false;
+	}
+	if (!network_ports_of(node, &member)) {
+		fprintf(stderr,
+		        "%s: no process runs the ports of node %s%s; `heddle vswitch show' lists "
+		        "the nodes that are up\n",
+		        network->name, node, from_env ? " (HEDDLE_NODE)" : "");
 		return false;
 	}
 	setenv("HEDDLE_NODE", node, 1);
@@ -205,8 +213,14 @@ bool network_route(struct network *network, const char *text, struct IBC_Route *
 		return false;
 	}
 	*route = (struct IBC_Route){.Pointer = 1};
-	if (to == network->own)
+	if (to == network->own) {
+		if (network->chosen)
+			fprintf(stderr,
+			        "%s: %s asks itself: it is the first node that is up here; --node "
+			        "names another\n",
+			        network->name, text);
 		return true;
+	}
 	if (network->own < 0 ||
 	    !topology_route(network->topology, (uint32_t)network->own, (uint32_t)to, &path) ||
 	    path.hops + 1u > IBC_LIMIT_HOPS) {

@@ -20,7 +20,8 @@ struct network {
 	bool has_key;              /* the key that was given, for every switch */
 	uint8_t key[IBC_KEY_BYTES];
 	unsigned timeout_ms;
-	int own; /* the node of which we are a client, in the topology; -1: none yet */
+	int own;     /* the node of which we are a client, in the topology; -1: none yet */
+	bool chosen; /* by us: the user has not named it */
 };
 
 /* Read the file @path whole into @network->topology. False: the reason has been printed. */

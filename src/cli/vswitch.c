@@ -267,11 +267,39 @@ static bool names_are_known(const struct vswitch_options *options, const struct 
 	return true;
 }
 
+/* Tell that @running, a node that was to be started, is up already, and how to start the others. */
+static void explain_running(const struct vswitch_options *options, const struct network *network,
+                            const char *running)
+{
+	struct network_member member;
+	unsigned missing = 0;
+	for (uint32_t i = 0; i < network->topology->node_count; i++)
+		missing += is_wanted(options, network->topology->nodes[i].name) &&
+		           !network_ports_of(network->topology->nodes[i].name, &member);
+	if (missing == 0 && options->only_count == 0) {
+		fprintf(stderr,
+		        "%s: the network of this file is up already; `heddle vswitch down' ends "
+		        "it\n",
+		        network->name);
+		return;
+	}
+	fprintf(stderr, "%s: %s is up already", network->name, running);
+	if (missing > 0)
+		fputs("; to start what is missing: heddle vswitch up", stderr);
+	for (uint32_t i = 0; i < network->topology->node_count && missing > 0; i++) {
+		const char *name = network->topology->nodes[i].name;
+		if (is_wanted(options, name) && !network_ports_of(name, &member))
+			fprintf(stderr, " --node %s", name);
+	}
+	fprintf(stderr, "%s%s\n", missing > 0 ? " " : "", missing > 0 ? options->operands[0] : "");
+}
+
 /* A network that is up keeps its file: another one would hide its keys and names. */
 static bool vswitch_is_free(const struct vswitch_options *options, struct network *network)
 {
 	struct network current;
 	struct network_member member;
+	const char *running = NULL;
 	bool same = true;
 	network_begin(&current, network->name);
 	if (network_read_current(&current))
@@ -288,13 +316,13 @@ static bool vswitch_is_free(const struct vswitch_options *options, struct networ
 				        "vswitch "
 				        "down' first\n",
 				        network->name, name);
-			if (same && is_wanted(options, name)) {
-				fprintf(stderr, "%s: %s is up already\n", network->name, name);
-				same = false;
-			}
+			if (same && running == NULL && is_wanted(options, name))
+				running = network->topology->nodes[there].name;
 		}
+	if (same && running != NULL)
+		explain_running(options, network, running);
 	free(current.topology);
-	return same;
+	return same && running == NULL;
 }
 
 static int vswitch_up(struct vswitch_options *options, struct network *network)

@@ -47,6 +47,7 @@ struct client {
 	struct member member;     /* first: see client_owner */
 	unsigned first;           /* the first APID that can send; 0: none */
 	bool told_mute;           /* the log says so */
+	bool told_portless;       /* the log says that nobody runs the hardware ports */
 	struct prng_pool numbers; /* of transactions: who has seen some cannot tell the next */
 	struct handle *handles[IBC_LIMIT_HANDLES];
 	unsigned handle_count, signalled;
@@ -89,6 +90,8 @@ bool client_drive(struct client *client);
  * take it. */
 bool client_emit(struct client *client, struct ibc_packet *packet, uint8_t inport, int outport,
                  bool wait);
+/* Does a process run the hardware ports of the node? If not, the log says so once. */
+bool client_has_ports(struct client *client);
 /* @record has come or gone, and there is a capture. */
 void client_capture(struct client *client, const struct record *record, bool inbound);
 /* Answer the packet that came as @record with a NACK. */

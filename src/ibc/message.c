@@ -87,8 +87,10 @@ static int client_prepare(struct client *client, const struct IBC_Target *target
 		        target->OutPort < IBC_LIMIT_PORTS
 		                ? vswitch_port_of(vswitch, target->GUID, (uint8_t)target->OutPort)
 		                : -1;
-		if (out->outport < 0)
-			return IBC_BADPARAM;
+		if (out->outport < 0) /* without the process nobody knows which ports there are */
+			return target->OutPort < IBC_LIMIT_PORTS && !client_has_ports(client)
+			               ? IBC_HARDWARE_ERROR
+			               : IBC_BADPARAM;
 		if (vswitch->states[out->outport] != VSWITCH_PORT_UP)
 			return IBC_HARDWARE_ERROR;
 	}

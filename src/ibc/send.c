@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "ibc/client.h"
 
 void client_capture(struct client *client, const struct record *record, bool inbound)
@@ -61,6 +62,18 @@ static bool put_and_wait(struct client *client, unsigned to, unsigned port,
 		}
 	}
 	return false;
+}
+
+bool client_has_ports(struct client *client)
+{
+	bool there = client->member.board->ports_member != BOARD_NOBODY;
+	if (!there && !client->told_portless)
+		log_warn("no process runs the hardware ports of node %s, so only applications of "
+		         "this node can be reached; is HEDDLE_NODE right? \"heddle vswitch show\" "
+		         "lists the nodes that are up",
+		         client->member.node[0] != '\0' ? client->member.node : "''");
+	client->told_portless = !there;
+	return there;
 }
 
 /* We are the switch that rejects our own packet. */
@@ -131,6 +144,9 @@ bool client_emit(struct client *client, struct ibc_packet *packet, uint8_t inpor
 			reject_own(client, packet, inport, IBC_REASON_NO_RECEIVE);
 		return true;
 	default:
+		/* Without the process nobody knows which ports there are. */
+		if (result.reason == IBC_REASON_NO_PORT && !client_has_ports(client))
+			result.reason = IBC_REASON_PORT_DOWN;
 		reject_own(client, packet, inport, result.reason);
 		return true;
 	}

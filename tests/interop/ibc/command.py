@@ -7,6 +7,7 @@ The two-node example on one machine and between two network namespaces; captures
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -133,6 +134,47 @@ class Example(Base):
         self.heddle("vswitch", "down", status=1)
         self.heddle("ibc", "ping", "n104", status=1)
         self.assertIn("heddle vswitch up FILE", self.errors)
+
+
+class Broken(Base):
+    """The port process of a node was killed."""
+
+    def setUp(self):
+        super().setUp()
+        self.conf = SOURCE / "examples/two-switches.conf"
+        self.heddle("vswitch", "up", self.conf)
+
+    def kill(self, name):
+        os.kill(next(n["pid"] for n in self.json("vswitch", "show") if n["name"] == name), signal.SIGKILL)
+        self.until("the agent notices", lambda: name not in [n["name"] for n in self.json("vswitch", "show") if "pid" in n])
+
+    def test_what_to_do_is_said(self):
+        self.kill("n104")
+        self.heddle("vswitch", "up", self.conf, status=1)
+        self.assertIn(f"n102 is up already; to start what is missing: heddle vswitch up --node n104 {self.conf}", self.errors)
+        self.heddle("ibc", "ping", ".", "--node", "n104", "-c", "1", status=1)
+        self.assertIn("no process runs the ports of node n104", self.errors)
+        self.heddle("vswitch", "up", "--node", "n104", self.conf)
+        self.assertIn("1 answered", self.heddle("ibc", "ping", "n104", "-c", "1"))
+        self.heddle("vswitch", "up", self.conf, status=1)
+        self.assertIn("the network of this file is up already", self.errors)
+
+    def test_who_asks_is_said(self):
+        self.kill("n102")
+        self.assertIn("1 answered", self.heddle("ibc", "ping", "n104", "-c", "1"))
+        self.assertIn("n104 asks itself", self.errors)
+        self.assertIn("1 answered", self.heddle("ibc", "ping", "n104", "--node", "n104", "-c", "1"))
+        self.assertEqual(self.errors, "")
+
+    def test_no_such_node(self):
+        for words in (("ibc", "ping", "n104"), ("ibc", "discover"), ("ibc", "trace", "n104")):
+            self.heddle(*words, status=1, env={**self.env, "HEDDLE_NODE": "n14"})
+            self.assertIn("no process runs the ports of node n14 (HEDDLE_NODE)", self.errors)
+        chat = subprocess.run([FOLDER / "examples/example-ibc_manager", "0" * 32, "1", "1"], env={**self.env, "HEDDLE_NODE": "n14"}, capture_output=True,
+                              text=True, timeout=60)
+        self.assertNotEqual(chat.returncode, 0)
+        self.assertIn("no process runs the hardware ports of node n14", chat.stderr)
+        self.assertIn("the port is down", chat.stderr)
 
 
 class Capture(Base):

@@ -497,6 +497,55 @@ static void ports_go_down_and_up(void **state)
 	peer_end(&echo, 0);
 }
 
+/* Whoever registers after the process of the ports was killed hears the same as those that were
+ * there before: the hardware is gone, the parameters are right. */
+static void a_newcomer_hears_that_the_ports_are_gone(void **state)
+{
+	(void)state;
+	struct IBC_Target far = to_n104(40);
+	struct IBC_Target routed = {.OutPort = IBC_PORT_ROUTE,
+	                            .Route = {.Pointer = 1, .Hops = 2, .Ports = {1, 3}}};
+	struct IBC_Target wrong = {.OutPort = IBC_PORT_ROUTE,
+	                           .Route = {.Pointer = 1, .Hops = 1, .Ports = {9}}};
+	struct IBC_Info info;
+	start_all("");
+	setenv("HEDDLE_NODE", "n102", 1);
+	assert_int_equal(IBC_Init(IBC_CLIENTANY, NULL, NULL, NULL), 0);
+	uint64_t end = clock_now_ns() + 15000000000u;
+	unsigned count = 0;
+	while (count != 2) { /* its process is there, and has told of the ports */
+		assert_int_equal(IBC_Finish(), 0);
+		assert_int_equal(IBC_Init(IBC_CLIENTANY, NULL, NULL, &count), 0);
+		assert_true(clock_now_ns() < end);
+	}
+	/* It is there: then a wrong NIC is a wrong parameter, and a wrong port no port. */
+	assert_int_equal(IBC_SendTo(&far, IBC_WRITE_REQUEST, 1, "x", 1), IBC_HARDWARE_ERROR);
+	far.GUID = 99;
+	assert_int_equal(IBC_SendTo(&far, IBC_WRITE_REQUEST, 1, "x", 1), IBC_BADPARAM);
+	assert_int_equal(IBC_Request(&wrong, IBC_WRITE_REQUEST, "x", 1, NULL, 0, NULL, 0, &info),
+	                 IBC_NACKED);
+	assert_int_equal(info.Reason, IBC_NACK_NO_PORT);
+	assert_int_equal(IBC_Finish(), 0);
+	end_node(0, SIGKILL);
+	far.GUID = 1;
+	for (;;) { /* until the agent has noticed, the process is thought to be there */
+		assert_int_equal(IBC_Init(IBC_CLIENTANY, NULL, NULL, NULL), 0);
+		assert_int_equal(IBC_Init(IBC_CLIENTANY, NULL, NULL, &count), 0);
+		int result = IBC_SendTo(&far, IBC_WRITE_REQUEST, 1, "x", 1);
+		assert_int_equal(result, IBC_HARDWARE_ERROR);
+		if (count == 0)
+			break;
+		assert_int_equal(IBC_Finish(), 0);
+		assert_true(clock_now_ns() < end);
+		usleep(1000);
+	}
+	assert_int_equal(IBC_Request(&routed, IBC_WRITE_REQUEST, "x", 1, NULL, 0, NULL, 0, &info),
+	                 IBC_NACKED);
+	assert_int_equal(info.Reason, IBC_NACK_PORT_DOWN);
+	far.OutPort = 64; /* no NIC has that */
+	assert_int_equal(IBC_SendTo(&far, IBC_WRITE_REQUEST, 1, "x", 1), IBC_BADPARAM);
+}
+
 /* --- impostors --- */
 
 static int number_of[2], turn[2]; /* pipes: the number of a request, and who is next */
@@ -744,6 +793,7 @@ int main(void)
 	        cmocka_unit_test_teardown(all_of_it_can_be_observed, end_all),
 	        cmocka_unit_test_teardown(limit_of_nics, end_all),
 	        cmocka_unit_test_teardown(ports_go_down_and_up, end_all),
+	        cmocka_unit_test_teardown(a_newcomer_hears_that_the_ports_are_gone, end_all),
 	        cmocka_unit_test_teardown(only_the_one_that_was_asked_can_answer, end_all),
 	        cmocka_unit_test_teardown(only_the_peer_is_heard, end_all),
 	        cmocka_unit_test_teardown(a_neighbour_may_send_anything, end_all),
