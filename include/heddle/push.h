@@ -334,12 +334,13 @@ HDL_API void **hdl_push_user(struct hdl_push *push);
 
 /* hdl_push_counters - read the counters of a connection
  *
- * *names and *values get the lists. The names are stable.
+ * *names and *values get the lists. The names are stable. closed() can read them for the last time:
+ * one of those that begin with "refused_" says which rule the other end has broken.
  *
  * Owner: the names are static; the values belong to the connection.
  * Threads: the one that uses the port.
  * Blocks: no.
- * Returns: how many there are; 0: the connection is not open. */
+ * Returns: how many there are; 0: the connection was never open. */
 HDL_API size_t hdl_push_counters(const struct hdl_push *push, const char *const **names,
                                  const uint64_t **values);
 

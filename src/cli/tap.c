@@ -13,9 +13,10 @@
 #include "tap/tap.h"
 #include "wire/push.h"
 
-#define TAP_MAX_SHOWN 64u
-#define FRAME_EXTRA   (LAN_HEADER_BYTES + 14u + 8u + 1u) /* tags; one byte more shows a cut frame */
-#define LARGE_FRAME   69632u
+#define TAP_MAX_SHOWN   64u
+#define TAP_ENDED_SHOWN 3u
+#define FRAME_EXTRA     (LAN_HEADER_BYTES + 14u + 8u + 1u) /* tags; one byte more shows a cut frame */
+#define LARGE_FRAME     69632u
 
 struct tap_command {
 	const char *verb;
@@ -351,6 +352,50 @@ static void tap_print_trouble(const json_t *from, const char *name, const char *
 		printf("    %-22s %" JSON_INTEGER_FORMAT " %s\n", "", tap_count(from, name), what);
 }
 
+/* The rules that a peer has broken: counters that say so. */
+static void tap_print_refused(const json_t *from)
+{
+	const char *name;
+	json_t *value;
+	json_object_foreach(json_object_get(from, "counters"), name, value)
+	{
+		if ((strncmp(name, "refused_", 8) == 0 || strcmp(name, "channel_errors") == 0) &&
+		    json_integer_value(value) > 0)
+			printf("    %-22s %" JSON_INTEGER_FORMAT " %s\n", "",
+			       json_integer_value(value), name);
+	}
+}
+
+/* What is wrong with the frames of a host, as its unit has counted it. */
+static void tap_print_host_trouble(const json_t *row)
+{
+	tap_print_trouble(row, "forged", "frames with a forged source");
+	tap_print_trouble(row, "refused_macs", "MAC addresses refused");
+	tap_print_trouble(row, "too_long", "frames longer than the MTU of the LAN");
+	tap_print_refused(row);
+}
+
+/* Connections that have ended. */
+static void tap_print_ended(const json_t *ended, bool unit)
+{
+	const json_t *last = json_object_get(ended, "last");
+	size_t count = json_array_size(last);
+	char what[64];
+	if (tap_count(ended, "connections") == 0)
+		return;
+	printf("    %" JSON_INTEGER_FORMAT " %s ended\n", tap_count(ended, "connections"),
+	       tap_count(ended, "connections") == 1 ? "connection has" : "connections have");
+	if (unit)
+		tap_print_traffic("of these", ended);
+	tap_print_host_trouble(ended);
+	for (size_t i = count > TAP_ENDED_SHOWN ? count - TAP_ENDED_SHOWN : 0; i < count; i++) {
+		const json_t *row = json_array_get(last, i);
+		snprintf(what, sizeof(what), "%s%s", unit ? "last, " : "last",
+		         unit ? tap_text(row, "name") : "");
+		printf("    %-22s %s\n", what, tap_text(row, "why"));
+	}
+}
+
 static void tap_print(const json_t *answer)
 {
 	const json_t *interface = json_object_get(answer, "interface"), *row;
@@ -373,6 +418,7 @@ static void tap_print(const json_t *answer)
 	tap_print_trouble(answer, "too_long", "frames longer than the MTU of the LAN");
 	tap_print_trouble(answer, "refused_frames",
 	                  "frames with another source than the address of the interface");
+	tap_print_trouble(answer, "refused", "connections refused");
 	tap_print_trouble(answer, "lan_forged", "frames of the LAN with the source of a host");
 	if (!json_is_true(json_object_get(interface, "link")) && unit)
 		printf("    %-22s no link\n", "");
@@ -380,10 +426,10 @@ static void tap_print(const json_t *answer)
 	{
 		snprintf(what, sizeof(what), "%s %s", tap_text(row, "name"), tap_text(row, "mac"));
 		tap_print_traffic(what, row);
-		tap_print_trouble(row, "forged", "frames with a forged source");
-		tap_print_trouble(row, "refused_macs", "MAC addresses refused");
-		tap_print_trouble(row, "too_long", "frames longer than the MTU of the LAN");
+		tap_print_host_trouble(row);
 	}
+	tap_print_refused(answer);
+	tap_print_ended(json_object_get(answer, "ended"), unit);
 }
 
 static int tap_stat_command(struct tap_command *command)

@@ -163,12 +163,13 @@ static void host_closed(void *context, struct hdl_push *push, const char *why)
 {
 	struct tap *tap = context;
 	struct host *host = host_of(tap);
-	(void)push;
 	if (host->up)
 		log_info("tap %s: the connection to %s has ended: %s", tap->options->name,
 		         tap->options->node, why);
 	snprintf(host->why, sizeof(host->why), "%s%s", why,
 	         strstr(why, "version") != NULL ? "; install the same Heddle at both ends" : "");
+	if (host->up)
+		ended_add(&tap->ended, json_pack("{s:o}", "counters", tap_counters(push)), why);
 	host->push = NULL;
 	host->up = host->waits = false;
 	host_carry(tap);
@@ -527,6 +528,7 @@ static json_t *host_stat(struct tap *tap)
 		json_object_set_new(answer, "channel", json_string(tap_way(host->push)));
 		json_object_set_new(answer, "counters", tap_counters(host->push));
 	}
+	json_object_set_new(answer, "ended", ended_json(&tap->ended));
 	if (host->why[0] != '\0')
 		json_object_set_new(answer, "why", json_string(host->why));
 	return answer;

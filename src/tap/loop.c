@@ -187,6 +187,7 @@ static void tap_end(struct tap *tap)
 		hdl_push_free(tap->port);
 	lan_close(&tap->lan);
 	control_close(tap);
+	ended_free(&tap->ended);
 	if (tap->holder >= 0)
 		close(tap->holder);
 	close(tap->epoll);

@@ -8,6 +8,7 @@
 
 #include <heddle/push.h>
 
+#include "tap/ended.h"
 #include "tap/lan.h"
 #include "tap/macs.h"
 #include "tap/rights.h"
@@ -62,6 +63,7 @@ struct tap {
 	int fds[HDL_PUSH_FDS];
 	int epoll, control, clients[TAP_MAX_CLIENTS];
 	char control_path[128];
+	struct ended ended; /* connections */
 	struct lan lan;
 	bool lan_ready; /* there may be frames */
 	int holder;     /* pidfd of a process in the namespace of the interface; -1 */

@@ -298,7 +298,8 @@ void **hdl_push_user(struct hdl_push *push)
 size_t hdl_push_counters(const struct hdl_push *push, const char *const **names,
                          const uint64_t **values)
 {
+	bool began = push->split != NULL && push->split->channel != NULL;
 	*names = split_counter_names;
-	*values = push->split->counters;
-	return push_link_runs(push) ? SPLIT_COUNTER_COUNT : 0;
+	*values = began ? push->split->counters : NULL;
+	return began ? SPLIT_COUNTER_COUNT : 0;
 }

@@ -274,10 +274,16 @@ class Recovery(Base):
         self.until("the unit notices", lambda: self.stat("unit")["hosts"] == [])
 
     def test_unit_is_killed(self):
+        before = self.stat("eth2")["counters"]["tx_frames"]
         self.kill("unit")
         start = time.monotonic()
         self.until("the carrier goes", lambda: not self.carrier(self.two))
         self.assertLess(time.monotonic() - start, 5)  # a second on an idle machine
+        ended = self.stat("eth2")["ended"]
+        self.assertEqual(ended["connections"], 1)
+        self.assertGreaterEqual(ended["counters"]["tx_frames"], before)
+        self.assertGreater(before, 0)
+        self.assertNotEqual(ended["last"][0]["why"], "")
         self.assertIn("10.9.0.2", self.two.run("ip", "addr", "show", "eth0"))
         self.heddle("tap", "unit", "--lan", "tap:lan0", "--netns", self.lan.pid, node="u")
         self.until("the carrier returns", lambda: self.carrier(self.two))
@@ -639,12 +645,30 @@ class Hostile(Base):
         self.unit()
         space = self.host(2)
         self.ping(space)
+        # Which rule it was: what the unit keeps of the connection. The others are stopped by the queue pair itself.
+        rules = {"pool": "no_pool", "size": "size", "twice": "not_offered", "noise": "message", "elements": "pool_limit", "update": "no_element",
+                 "flush": "no_pool"}
+        sums = {}
         for attack in ("beyond", "across", "wrap", "handle", "read", "pool", "size", "twice", "send", "noise", "elements", "update", "flush",
                        "long"):
             with self.subTest(attack=attack):
                 done = subprocess.run([FOLDER / "tests/interop/tap/interop-tap-hostile", "u", attack], env=dict(self.env, HEDDLE_NODE="x"),
                                       capture_output=True, text=True, timeout=60)
                 self.assertEqual(done.returncode, 0, f"{attack}: {done.returncode} {done.stdout}{done.stderr}")
+                self.until("the unit has one host", lambda: len(self.stat("unit")["hosts"]) == 1)
+                last = self.stat("unit")["ended"]["last"][-1]
+                self.assertEqual(last["name"], "hostile")
+                self.assertNotEqual(last["why"], "")
+                counters = {name: value for name, value in last["counters"].items() if name.startswith("refused") and value > 0}
+                self.assertEqual(counters, {"refused": 1, "refused_" + rules[attack]: 1} if attack in rules else {})
+                for name, value in counters.items():
+                    sums[name] = sums.get(name, 0) + value
+        ended = self.stat("unit")["ended"]
+        self.assertEqual((ended["connections"], len(ended["last"])), (14, 14))
+        self.assertEqual({name: value for name, value in ended["counters"].items() if name.startswith("refused") and value > 0}, sums)
+        text = self.heddle("tap", "stat", "unit")
+        self.assertIn("14 connections have ended", text)
+        self.assertIn("2 refused_no_pool", text)
         self.until("the unit has one host", lambda: len(self.stat("unit")["hosts"]) == 1)
         self.ping(space)
         self.assertEqual(self.stat("eth2")["connections"], 1)
