@@ -3,25 +3,18 @@
  * on, a filter (seccomp) makes every system call of the thread a signal, whose handler counts it
  * and lets it fail. What remains is waking the adapter's own thread after this one has not run for
  * a while, which is per millisecond, not per event. */
-#include <errno.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <signal.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
-#include <ucontext.h>
 #include <unistd.h>
 
 #include <heddle/aperture.h>
 #include <heddle/cqueue.h>
 
 #include "end.h"
+#include "forbid.h"
 
 #define QUEUE     4096u
 #define TRIPS     20000u
@@ -31,43 +24,12 @@
 #define WAIT      20000
 #define MAX_SPINS 2000000000u
 
-static volatile uint64_t calls;
-static volatile int last_call;
 /* Nobody can print any more: the parent does. */
 static struct report {
 	uint64_t trip_calls, setup_calls;
 	double trip_ms, setup_ms;
 	int last;
 } * reports;
-
-static void on_call(int number, siginfo_t *info, void *context)
-{
-	ucontext_t *at = context;
-	(void)number;
-	calls++;
-	last_call = info->si_syscall;
-	at->uc_mcontext.gregs[REG_RAX] = -EAGAIN;
-}
-
-/* From now on no system call of this thread does anything, but for what ends it. */
-static void forbid_calls(void)
-{
-	struct sock_filter filter[] = {
-	        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-	        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_rt_sigreturn, 3, 0),
-	        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 2, 0),
-	        /* With two processors for many programs, a lock that is held has to be waited
-	         * for. */
-	        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_sched_yield, 1, 0),
-	        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
-	        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-	};
-	struct sock_fprog program = {sizeof(filter) / sizeof(filter[0]), filter};
-	struct sigaction action = {.sa_sigaction = on_call, .sa_flags = SA_SIGINFO};
-	if (sigaction(SIGSYS, &action, NULL) != 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
-	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
-		_exit(77);
-}
 
 struct side {
 	struct hdl_adapter *adapter;
