@@ -109,8 +109,9 @@ HDL_API int hdl_eventq_read(struct hdl_eventq *queue, const struct hdl_port_even
 /* hdl_eventq_wait - wait until a queue has events
  *
  * For a queue without a set of the caller's. One that has a set waits with hdl_eventset_wait().
- * After hdl_eventq_take() took exactly as many events as it was asked for, and so the last one, the
- * next wait may return 0 although the queue is empty: take, and wait again.
+ * The IRQ bit is set while a thread waits, and only then: events that a program takes without
+ * waiting interrupt nobody, and the node agent gets no message that the application sleeps. With
+ * several threads that wait for one queue, one may return 0 after another has taken the event.
  *
  * Owner: nothing changes hands.
  * Threads: any; a cancellation point.
@@ -123,7 +124,8 @@ HDL_API int hdl_eventq_wait(struct hdl_eventq *queue, int timeout_ms);
  *
  * For a queue without a set of the caller's. The descriptor is readable (poll, epoll) while the
  * queue has events; hdl_eventq_take() has to empty the queue, and clears it. Only Heddle may read
- * from it.
+ * from it. The program may sleep on it at any time, so from now on the IRQ bit is set whenever the
+ * queue is empty, as it is for queues of a set.
  *
  * Owner: the queue owns the descriptor.
  * Threads: any.

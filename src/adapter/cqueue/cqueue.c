@@ -140,9 +140,9 @@ struct attempt_at {
 static int cqueue_sleep(const struct attempt_at *at, uint64_t looks, uint64_t until_ns, int cancel)
 {
 	struct hdl_cqueue *queue = at->queue;
-	int fd = queue->events != NULL ? hdl_eventq_fd(queue->events) : -1;
+	bool alone = queue->events != NULL && !eventq_in_set(queue->events);
 	bool owes = atomic_load_explicit(&queue->owes_wake, memory_order_relaxed);
-	bool naps = at->is_stuck || owes || fd < 0 || queue->carrier.silent;
+	bool naps = at->is_stuck || owes || !alone || queue->carrier.silent;
 	uint64_t soon = naps ? clock_now_ns() + CQUEUE_NAP_NS : UINT64_MAX;
 	if (soon > until_ns)
 		soon = until_ns;
@@ -157,7 +157,14 @@ static int cqueue_sleep(const struct attempt_at *at, uint64_t looks, uint64_t un
 	pthread_mutex_unlock(&queue->lock);
 	if (!leads)
 		return 0;
-	int slept = adapter_wait(queue->adapter, fd, soon, cancel);
+	int slept = 0, fd = alone ? eventq_begin_sleep(queue->events) : -HDL_EBUSY;
+	if (fd != -HDL_EAGAIN) {
+		uint64_t nap = clock_now_ns() + CQUEUE_NAP_NS;
+		slept = adapter_wait(queue->adapter, fd < 0 ? -1 : fd,
+		                     fd < 0 && nap < soon ? nap : soon, cancel);
+	}
+	if (fd >= 0)
+		eventq_end_sleep(queue->events);
 	pthread_mutex_lock(&queue->lock);
 	queue->leads = false;
 	queue->looks++;

@@ -306,12 +306,20 @@ static void eventq_sync(struct hdl_eventq *queue)
 	lock_drop(&ready->lock);
 }
 
-/* Take events; a queue of a set that is empty then is armed. */
+/* Is the queue to be armed whenever it is empty? Those of a set, and those whose descriptor the
+ * application has, may be slept for at any time; others only while a thread waits. With
+ * queue->lock. */
+static bool eventq_stays_armed(const struct hdl_eventq *queue)
+{
+	return queue->set != NULL && (!queue->own_set || queue->fd_given || queue->sleepers > 0);
+}
+
+/* Take events; then the queue is empty, and armed if need be. */
 static int eventq_take_some(struct hdl_eventq *queue, struct hdl_port_event *events, int max)
 {
 	lock_take(&queue->lock);
 	int taken = evring_take(&queue->reader, events, max);
-	while (taken < max && queue->set != NULL && !eventq_arm(queue))
+	while (taken < max && eventq_stays_armed(queue) && !eventq_arm(queue))
 		taken += evring_take(&queue->reader, events + taken, max - taken);
 	if (queue->own_set && taken < max)
 		eventq_sync(queue);
@@ -375,8 +383,6 @@ static int eventq_need_set(struct hdl_eventq *queue)
 		queue->own_set = true;
 		queue->set = set;
 		atomic_fetch_add(&set->users, 1);
-		if (!eventq_arm(queue))
-			eventq_interrupt(queue); /* it has events */
 	}
 	lock_drop(&queue->lock);
 	adapter_unlock(queue->adapter);
@@ -398,7 +404,43 @@ int hdl_eventq_fd(struct hdl_eventq *queue)
 	if (!is_eventq(queue))
 		return -HDL_EINVAL;
 	int result = eventq_need_set(queue);
-	return result != 0 ? result : queue->set->ready.fd;
+	if (result != 0)
+		return result;
+	adapter_lock(queue->adapter);
+	lock_take(&queue->lock);
+	bool first = !queue->fd_given;
+	queue->fd_given = true;
+	if (first && !eventq_arm(queue))
+		eventq_interrupt(queue); /* it has events */
+	lock_drop(&queue->lock);
+	adapter_unlock(queue->adapter);
+	return queue->set->ready.fd;
+}
+
+int eventq_begin_sleep(struct hdl_eventq *queue)
+{
+	int result = eventq_need_set(queue);
+	if (result != 0)
+		return result;
+	lock_take(&queue->lock);
+	bool empty = eventq_arm(queue);
+	if (empty) {
+		queue->sleepers++;
+		eventq_sync(queue); /* of events that have been taken */
+	}
+	lock_drop(&queue->lock);
+	return empty ? queue->set->ready.fd : -HDL_EAGAIN;
+}
+
+void eventq_end_sleep(struct hdl_eventq *queue)
+{
+	lock_take(&queue->lock);
+	queue->sleepers--;
+	if (!eventq_stays_armed(queue)) {
+		eventq_not_armed(queue);
+		evring_disarm(&queue->reader);
+	}
+	lock_drop(&queue->lock);
 }
 
 /* Leaves the queue in the list: it has events until they are taken. */
@@ -409,15 +451,34 @@ static bool eventq_leave(struct ready_list *ready, void *context)
 	return true;
 }
 
+static bool eventq_holds(struct hdl_eventq *queue)
+{
+	lock_take(&queue->lock);
+	bool holds = evring_holds(&queue->reader);
+	lock_drop(&queue->lock);
+	return holds;
+}
+
 int hdl_eventq_wait(struct hdl_eventq *queue, int timeout_ms)
 {
 	if (!is_eventq(queue))
 		return -HDL_EINVAL;
+	pthread_testcancel();
 	adapter_touch(queue->adapter);
 	int result = eventq_need_set(queue);
 	if (result != 0)
 		return result;
-	return ready_wait(queue->adapter, &queue->set->ready, timeout_ms, eventq_leave, NULL);
+	if (!eventq_holds(queue))
+		adapter_poll(queue->adapter);
+	if (eventq_holds(queue))
+		return 0;
+	if (timeout_ms == 0)
+		return -HDL_EAGAIN;
+	if (eventq_begin_sleep(queue) < 0)
+		return 0; /* one came meanwhile */
+	result = ready_wait(queue->adapter, &queue->set->ready, timeout_ms, eventq_leave, NULL);
+	eventq_end_sleep(queue);
+	return result;
 }
 
 int hdl_eventq_query(struct hdl_eventq *queue, struct hdl_eventq_status *status)

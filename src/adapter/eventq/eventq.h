@@ -26,6 +26,8 @@ struct hdl_eventq {
 	void *memory;
 	struct hdl_eventset *set; /* the caller's, or own; set under the drive lock and @lock */
 	bool own_set;
+	bool fd_given; /* the application may sleep on the descriptor of the own set; under @lock */
+	uint32_t sleepers;      /* threads in calls that wait for the queue; under @lock */
 	struct ready_node node; /* under the lock of set->ready */
 	struct lock lock;       /* of the reader, taken after the drive lock */
 	struct evring_reader reader;
@@ -64,6 +66,11 @@ void eventq_lose(struct hdl_adapter *adapter, uint16_t port);
 bool eventq_look(struct hdl_adapter *adapter, uint16_t port, uint32_t *events, bool *blocked);
 /* Does @queue belong to a set of the caller's? */
 bool eventq_in_set(struct hdl_eventq *queue);
+/* A thread is going to sleep until @queue, which is in no set of the caller's, has events. Returns
+ * the descriptor that tells of it; -HDL_EAGAIN there are events; -HDL_EIO, -HDL_ENOMEM there is
+ * none. Where a descriptor was returned, eventq_end_sleep() follows. */
+int eventq_begin_sleep(struct hdl_eventq *queue);
+void eventq_end_sleep(struct hdl_eventq *queue);
 /* The adapter is being closed: its queues are freed. */
 void eventqs_end(struct hdl_adapter *adapter);
 

@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include <pthread.h>
 #include <signal.h>
 
 #include <heddle/aperture.h>
@@ -102,6 +103,70 @@ static void figure_9_who_sleeps_is_named_to_the_agent(void **state)
 	assert_int_equal(status.waiting, 2); /* the agent looked into the queue */
 	assert_int_equal(ask(adapters[1]).messages, 0);
 	MUST(hdl_eventq_close(queue));
+	close_both();
+}
+
+static void *sleep_thread(void *context)
+{
+	return (void *)(intptr_t)hdl_eventq_wait(context, PATIENCE_MS);
+}
+
+/* The same through public calls: a thread sleeps, and the event comes from another adapter. */
+static void figure_9_a_thread_that_sleeps_is_named_while_it_sleeps(void **state)
+{
+	(void)state;
+	struct hdl_port *port;
+	struct hdl_eventq *queue;
+	struct hdl_aperture *ends[2];
+	struct hdl_port_event event;
+	struct hdl_limits limits;
+	struct hdl_port_status there;
+	pthread_t thread;
+	void *result;
+	open_both();
+	MUST(hdl_adapter_query(adapters[0], &limits));
+	MUST(hdl_port_open(adapters[0], NULL, &port));
+	MUST(hdl_eventq_open(port, NULL, &queue));
+	await_block(adapters[0]);
+	MUST(hdl_aperture_open(
+	        adapters[0], &(struct hdl_aperture_attr){.length = 4096, .port = port}, &ends[0]));
+	MUST(hdl_aperture_open(adapters[1], &(struct hdl_aperture_attr){.length = 4096}, &ends[1]));
+	MUST(hdl_port_rules(port, &(struct hdl_port_rule){.action = HDL_RULE_ACCEPT}, 1));
+	MUST(hdl_port_offer(port, ends[0], NULL));
+	MUST(hdl_aperture_connect(ends[1], &limits.gid, hdl_port_number(port), PATIENCE_MS));
+	/* It runs: it looked once for a moment, and takes every event without sleeping. */
+	int waited;
+	while ((waited = hdl_eventq_wait(queue, 1)) == 0)
+		while (hdl_eventq_take(queue, &event, 1) == 1)
+			;
+	assert_int_equal(waited, -HDL_EAGAIN);
+	struct hdl_oob_status before = ask(adapters[0]);
+	for (uint64_t i = 0; i < 5; i++) {
+		MUST(hdl_aperture_event(ends[1], 0, &i, sizeof(i), PATIENCE_MS));
+		while (hdl_eventq_take(queue, &event, 1) == 0)
+			;
+		assert_int_equal(event.type, HDL_PORT_DATA);
+	}
+	assert_int_equal(ask(adapters[0]).messages, before.messages);
+	MUST(hdl_port_status(adapters[1], &limits.gid, hdl_port_number(port), &there, PATIENCE_MS));
+	assert_int_equal(there.blocked, 0);
+	/* It sleeps. */
+	assert_int_equal(pthread_create(&thread, NULL, sleep_thread, queue), 0);
+	do
+		MUST(hdl_port_status(adapters[1], &limits.gid, hdl_port_number(port), &there,
+		                     PATIENCE_MS));
+	while (there.blocked == 0);
+	MUST(hdl_aperture_event(ends[1], 0, NULL, 0, PATIENCE_MS));
+	pthread_join(thread, &result);
+	assert_int_equal((intptr_t)result, 0);
+	struct hdl_oob_status after = ask(adapters[0]);
+	assert_int_equal(after.messages, before.messages + 1);
+	assert_int_equal(after.blocked, before.blocked + 1);
+	assert_int_equal(after.last_port, hdl_port_number(port));
+	for (int i = 0; i < 2; i++)
+		MUST(hdl_aperture_free(ends[i]));
+	MUST(hdl_eventq_close(queue));
+	MUST(hdl_port_close(port));
 	close_both();
 }
 
@@ -487,6 +552,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(figure_9_who_sleeps_is_named_to_the_agent),
+	        cmocka_unit_test(figure_9_a_thread_that_sleeps_is_named_while_it_sleeps),
 	        cmocka_unit_test(claims_3_and_13_errors_and_failures_wake_the_agent),
 	        cmocka_unit_test(claim_13_the_message_says_what_the_error_is),
 	        cmocka_unit_test(claims_9_and_11_criteria_change_while_the_agent_runs),

@@ -9,6 +9,7 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -174,6 +175,85 @@ static void the_descriptor_tells_of_events(void **state)
 	hdl_eventq_close(queue);
 }
 
+static struct hdl_eventq_status query(struct hdl_eventq *queue)
+{
+	struct hdl_eventq_status status;
+	assert_int_equal(hdl_eventq_query(queue, &status), 0);
+	return status;
+}
+
+static void *wait_thread(void *context)
+{
+	return (void *)(intptr_t)hdl_eventq_wait(context, SOON_MS);
+}
+
+/* The IRQ bit says that a thread sleeps, or will: not that one has slept. */
+static void ap7_after_a_wait_nobody_is_blocked(void **state)
+{
+	(void)state;
+	struct hdl_eventq *queue = open_queue(9, NULL);
+	struct hdl_port_event event;
+	pthread_t thread;
+	assert_int_equal(hdl_eventq_wait(queue, 5), -HDL_EAGAIN);
+	assert_int_equal(query(queue).blocked, 0);
+	assert_int_equal(hdl_eventq_wait(queue, 0), -HDL_EAGAIN);
+	for (uint32_t i = 0; i < 5; i++) {
+		assert_int_equal(deliver(9, HDL_PORT_DATA, i), EVENTQ_PLACED);
+		assert_int_equal(hdl_eventq_take(queue, &event, 1), 1);
+		assert_int_equal(hdl_eventq_take(queue, &event, 1), 0);
+	}
+	assert_int_equal(query(queue).interrupts, 0);
+	assert_int_equal(query(queue).blocked, 0);
+	/* A wait with a result ends as well. */
+	assert_int_equal(deliver(9, HDL_PORT_DATA, 5), EVENTQ_PLACED);
+	assert_int_equal(hdl_eventq_wait(queue, SOON_MS), 0);
+	assert_int_equal(hdl_eventq_wait(queue, SOON_MS), 0); /* it has not been taken */
+	assert_int_equal(hdl_eventq_take(queue, &event, 1), 1);
+	assert_int_equal(hdl_eventq_wait(queue, 0), -HDL_EAGAIN);
+	/* Even if the last one was taken by a call that did not look for more. */
+	assert_int_equal(pthread_create(&thread, NULL, wait_thread, queue), 0);
+	while (query(queue).blocked == 0)
+		sched_yield();
+	assert_int_equal(deliver(9, HDL_PORT_DATA, 6), EVENTQ_PLACED);
+	pthread_join(thread, NULL);
+	assert_int_equal(hdl_eventq_take(queue, &event, 1), 1);
+	assert_int_equal(hdl_eventq_wait(queue, 5), -HDL_EAGAIN);
+	assert_int_equal(query(queue).blocked, 0);
+	/* Whoever has the descriptor may sleep at any time. */
+	int fd = hdl_eventq_fd(queue);
+	assert_int_equal(query(queue).blocked, 1);
+	assert_int_equal(hdl_eventq_wait(queue, 0), -HDL_EAGAIN);
+	assert_int_equal(query(queue).blocked, 1);
+	assert_int_equal(deliver(9, HDL_PORT_DATA, 6), EVENTQ_PLACED);
+	assert_true(readable(fd, 0));
+	hdl_eventq_close(queue);
+}
+
+/* One thread gives up, another takes the events of a third: whoever sleeps is still woken. */
+static void ap7_threads_that_wait_for_one_queue(void **state)
+{
+	(void)state;
+	struct hdl_eventq *queue = open_queue(9, NULL);
+	struct hdl_port_event event;
+	pthread_t thread;
+	void *result;
+	assert_int_equal(pthread_create(&thread, NULL, wait_thread, queue), 0);
+	while (query(queue).blocked == 0)
+		sched_yield();
+	assert_int_equal(hdl_eventq_wait(queue, 1), -HDL_EAGAIN);
+	assert_int_equal(query(queue).blocked, 1);
+	/* Woken perhaps, or perhaps the event was gone before it looked. */
+	assert_int_equal(deliver(9, HDL_PORT_DATA, 1), EVENTQ_PLACED);
+	while (hdl_eventq_take(queue, &event, 1) == 1)
+		;
+	assert_int_equal(deliver(9, HDL_PORT_DATA, 2), EVENTQ_PLACED);
+	pthread_join(thread, &result);
+	assert_int_equal((intptr_t)result, 0);
+	assert_int_equal(hdl_eventq_take(queue, &event, 1), 1);
+	assert_int_equal(query(queue).blocked, 0);
+	hdl_eventq_close(queue);
+}
+
 #define ROUNDS 2000u
 
 struct pusher {
@@ -306,6 +386,8 @@ int main(void)
 	        cmocka_unit_test(ap7_full_is_kept_back_or_counted),
 	        cmocka_unit_test(sizes_and_arguments),
 	        cmocka_unit_test(the_descriptor_tells_of_events),
+	        cmocka_unit_test(ap7_after_a_wait_nobody_is_blocked),
+	        cmocka_unit_test(ap7_threads_that_wait_for_one_queue),
 	        cmocka_unit_test(ap7_a_waiting_thread_misses_nothing),
 	        cmocka_unit_test(ap7_ten_thousand_ports_in_one_set),
 	        cmocka_unit_test(a_set_misses_nothing),
