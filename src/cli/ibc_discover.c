@@ -37,8 +37,10 @@ static int send_probe(const struct discovery *discovery, const struct discovery_
 
 static void collect_keys(const struct network *network, struct discovery_config *config)
 {
-	if (network->has_key)
+	if (network->has_key) { /* in place of those in the topology */
 		memcpy(config->keys[config->key_count++], network->key, IBC_KEY_BYTES);
+		return;
+	}
 	for (uint32_t i = 0; i < network->topology->node_count; i++) {
 		const struct topology_node *node = &network->topology->nodes[i];
 		bool known = !node->has_key || config->key_count == DISCOVERY_MAX_KEYS;

@@ -18,6 +18,7 @@ from pathlib import Path
 
 FOLDER, SOURCE = (Path(p) for p in sys.argv[1:3])
 KEY = "000102030405060708090a0b0c0d0e0f"
+EXAMPLE_KEY = "6c1d2f0b94a7e3586f20d4b1c98e7a35"  # of examples/two-switches.conf
 PATIENCE_S = 30  # links need a moment to come up, on a busy machine more
 
 
@@ -84,7 +85,15 @@ class Example(Base):
         self.assertIn("NACK: port down", self.heddle("ibc", "ping", "1-4", "-c", "1", status=1))
         self.assertIn("NACK: loop", self.heddle("ibc", "ping", "1-2", "-c", "1", status=1))
         self.assertIn("NACK: not allowed", self.heddle("ibc", "trace", "1", "--key", "f" * 32, status=1))
-        self.heddle("ibc", "discover", "--key", "f" * 32, "--file", "/dev/null", status=1)
+        # The key that is given replaces those of the topology, for discovery as well.
+        for words in (("discover",), ("discover", "--json"), ("route", "n102", "n104")):
+            self.assertEqual(self.heddle("ibc", *words, "--key", "f" * 32, status=1), "")
+            self.assertIn("the switch of the own node does not answer: is its port process up, and the key right?", self.errors)
+        self.assertIn("n104, node 104", self.heddle("ibc", "discover", "--key", EXAMPLE_KEY))
+        bare = self.file("node n102 id 102\nnic guid 1 ports 0 1\n", "bare.conf")  # knows no key
+        self.heddle("ibc", "discover", "--file", bare, status=1)
+        self.assertIn("needs the key", self.errors)
+        self.assertIn("4 nodes and switches, 3 links", self.heddle("ibc", "discover", "--file", bare, "--key", EXAMPLE_KEY))
         self.heddle("ibc", "ping", "1-3-x", status=1)
         self.assertIn("neither a route", self.errors)
         self.heddle("ibc", "ping", "1-63", status=1)
