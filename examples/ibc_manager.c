@@ -26,7 +26,7 @@ int main(int argc, char **argv)
 
 	int result = IBC_Init(IBC_CLIENTANY, &own, NULL, NULL);
 	if (result == 0) /* three tries, a second each */
-		result = IBC_Request(&target, IBC_WRITE_REQUEST, command, sizeof(command), NULL, 0,
+		result = IBC_Request(&target, IBC_READ_REQUEST, command, sizeof(command), NULL, 0,
 		                     answer, sizeof(answer), &info);
 	if (result != 0) {
 		fprintf(stderr, "%s%s%s\n", IBC_ResultName(result),

@@ -129,12 +129,13 @@ IBC_API int IBC_Finish(void);
  * to the process that runs the hardware ports.
  *
  * @Message_Type is one of the message types; with IBC_WRITE_RESPONSE and IBC_READ_REQUEST, @Message
- * is ignored. *GUID names the NIC through which the packet leaves and @OutPort the port of that NIC
- * (PORT_0, PORT_1, ...); the first port of @SourceRoute is then used by the switch at the other end
- * of the link. With IBC_PORT_ROUTE the packet enters this node's own virtual switch, which uses the
- * first port of the route; @GUID may be NULL. Without any route it is for an application of this
- * node. @SourceRoute NULL means no ports. @Destination_ID is the identifier of the destination node
- * (0: any), @Destination_Cl the APID there, @IBCLen the length of @Message.
+ * is ignored, as in the founding document (IBC_SendTo() sends it with a read request). *GUID names
+ * the NIC through which the packet leaves and @OutPort the port of that NIC (PORT_0, PORT_1, ...);
+ * the first port of @SourceRoute is then used by the switch at the other end of the link. With
+ * IBC_PORT_ROUTE the packet enters this node's own virtual switch, which uses the first port of the
+ * route; @GUID may be NULL. Without any route it is for an application of this node. @SourceRoute
+ * NULL means no ports. @Destination_ID is the identifier of the destination node (0: any),
+ * @Destination_Cl the APID there, @IBCLen the length of @Message.
  *
  * A packet that the switch rejects is answered by an IBC_NACK, which arrives like any other packet;
  * a receiver on this node that leaves its lane full for IBC_LIMIT_SEND_MS rejects it, too.
@@ -266,7 +267,8 @@ struct IBC_Target {
 
 /* IBC_SendTo - as IBC_Send(), with the transaction number that the answer will have
  *
- * *Target says where the message goes, and from which APID.
+ * *Target says where the message goes, and from which APID. Only with IBC_WRITE_RESPONSE is
+ * @Message ignored: a read request may say what is to be read.
  *
  * Owner: @Message may be reused when the call returns.
  * Threads: any.

@@ -31,7 +31,7 @@ static int send_probe(const struct discovery *discovery, const struct discovery_
 	}
 	memcpy(target.Route.Ports + at, out->packet.route.ports, out->packet.route.hops);
 	target.Route.Hops = (uint8_t)(at + out->packet.route.hops);
-	return IBC_SendTo(&target, IBC_WRITE_REQUEST, out->packet.transaction, out->payload,
+	return IBC_SendTo(&target, (int)out->packet.type, out->packet.transaction, out->payload,
 	                  out->packet.payload_bytes);
 }
 

@@ -263,9 +263,9 @@ void network_ask(struct network *network, const struct IBC_Route *route,
 		return;
 	}
 	uint64_t start_ns = clock_now_ns();
-	/* A write request: IBC_READ_REQUEST carries no message. */
-	int result = IBC_Request(&target, IBC_WRITE_REQUEST, out, (uint32_t)bytes, &timeout, tries,
-	                         in, sizeof(in), &info);
+	int type = command->operation == IBC_CONFIG_SET_PORT ? IBC_WRITE_REQUEST : IBC_READ_REQUEST;
+	int result = IBC_Request(&target, type, out, (uint32_t)bytes, &timeout, tries, in,
+	                         sizeof(in), &info);
 	answer->round_ns = clock_now_ns() - start_ns;
 	if (result == IBC_NACKED) {
 		answer->result = NETWORK_NACK;

@@ -128,8 +128,14 @@ static void config_fill(const struct vswitch_owner *owner, const struct ibc_pack
 		add_trace(answer, &packet->route);
 		break;
 	default:
-		add_record(answer, (struct ibc_config_record){.port = command->port,
-		                                              .state = command->state});
+		/* A port that is taken out of service is down; one that is put back is up when its
+		 * link is, which is not before both ends have heard each other. */
+		add_record(answer,
+		           (struct ibc_config_record){
+		                   .port = command->port,
+		                   .state = command->state == IBC_PORT_DOWN
+		                                    ? IBC_PORT_DOWN
+		                                    : owner->vswitch->states[command->port]});
 		break;
 	}
 }

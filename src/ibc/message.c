@@ -36,7 +36,7 @@ static bool take_route(struct ibc_packet *packet, const struct IBC_Route *route,
 
 static bool has_payload(int type)
 {
-	return type != IBC_WRITE_RESPONSE && type != IBC_READ_REQUEST;
+	return type != IBC_WRITE_RESPONSE;
 }
 
 /* A packet that is ready to leave: from which APID, and out of which hardware port, or -1 as its
@@ -134,6 +134,8 @@ IBC_API int IBC_Send(int Message_Type, const IBC_GUID *GUID, uint64_t Destinatio
 	struct client *client = client_enter();
 	if (client == NULL)
 		return IBC_NOT_INITIALIZED;
+	if (Message_Type == IBC_READ_REQUEST) /* paragraph 39 */
+		IBCLen = 0;
 	/* A NACK needs a reason, which this call has no parameter for. */
 	int result = client_send_packet(client, &target, Message_Type,
 	                                Message_Type == IBC_NACK ? IBC_NACK_NOT_ALLOWED : 0,

@@ -28,7 +28,7 @@
  *   IBC_CONFIG_COUNTERS       number (8): of the switch, in the order of enum ibc_counter
  *   IBC_CONFIG_PORT_COUNTERS  number (8): of the port, in the order of enum ibc_port_counter
  *   IBC_CONFIG_TRACE          port (1): the ports of arrival of each hop, in the order of the route
- *   IBC_CONFIG_SET_PORT       port (1), state (1): the port as it is from now on
+ *   IBC_CONFIG_SET_PORT       port (1), state (1): the state that the port now has
  *
  * The answer is a read response; to IBC_CONFIG_SET_PORT it is a write response. */
 #ifndef WIRE_IBC_CONFIG_H

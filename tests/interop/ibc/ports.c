@@ -314,8 +314,9 @@ static int command(struct IBC_Target *target, uint8_t operation, uint8_t port, u
 	bytes[18] = to;
 	target->Destination = 31;
 	target->DestNode = 0;
-	return IBC_Request(target, IBC_WRITE_REQUEST, bytes, sizeof(bytes), NULL, 0, answer,
-	                   IBC_LIMIT_PAYLOAD, info);
+	int type = operation == IBC_CONFIG_SET_PORT ? IBC_WRITE_REQUEST : IBC_READ_REQUEST;
+	return IBC_Request(target, type, bytes, sizeof(bytes), NULL, 0, answer, IBC_LIMIT_PAYLOAD,
+	                   info);
 }
 
 static void ports_are_set_by_a_manager(void **state)
@@ -339,13 +340,23 @@ static void ports_are_set_by_a_manager(void **state)
 	assert_int_equal(command(&own, IBC_CONFIG_APPLICATIONS, 0, 0, false, bytes, &info),
 	                 IBC_NACKED);
 	/* Out of service and back. */
+	assert_int_equal(command(&s106, IBC_CONFIG_SET_PORT, 3, IBC_PORT_UP, true, bytes, &info),
+	                 0);
+	assert_int_equal(bytes[IBC_CONFIG_ANSWER_BYTES + 1], IBC_PORT_UP); /* it was up */
 	assert_int_equal(command(&s106, IBC_CONFIG_SET_PORT, 3, IBC_PORT_DOWN, true, bytes, &info),
 	                 0);
+	assert_int_equal(bytes[IBC_CONFIG_ANSWER_BYTES + 1], IBC_PORT_DOWN);
 	assert_int_equal(IBC_Request(&target, IBC_READ_REQUEST, NULL, 0, NULL, 0, NULL, 0, &info),
 	                 IBC_NACKED);
 	assert_int_equal(info.Reason, IBC_NACK_PORT_DOWN);
 	assert_int_equal(command(&s106, IBC_CONFIG_SET_PORT, 3, IBC_PORT_UP, true, bytes, &info),
 	                 0);
+	assert_int_equal(bytes[IBC_CONFIG_ANSWER_BYTES + 1], IBC_PORT_DOWN); /* not yet */
+	/* A port without a cable never is. */
+	assert_int_equal(command(&s106, IBC_CONFIG_SET_PORT, 4, IBC_PORT_UP, true, bytes, &info),
+	                 0);
+	assert_int_equal(bytes[IBC_CONFIG_ANSWER_BYTES], 4);
+	assert_int_equal(bytes[IBC_CONFIG_ANSWER_BYTES + 1], IBC_PORT_DOWN);
 	assert_true(comes_through(&target, &info));
 	peer_end(&echo, 0);
 }

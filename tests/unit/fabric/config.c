@@ -105,7 +105,7 @@ static void vs3_bytes(void **state)
 {
 	(void)state;
 	static const uint8_t asked[] = {1, 2, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 3, 5, 2, 0};
-	static const uint8_t answered[] = {3, 0, 6, 1, 0, 0, 0, 0, 0, 0, 0, 104, 5, 2};
+	static const uint8_t answered[] = {3, 0, 6, 1, 0, 0, 0, 0, 0, 0, 0, 104, 5, 1};
 	struct ibc_config_command set = command(IBC_CONFIG_SET_PORT);
 	set.port = 5;
 	set.state = IBC_PORT_UP;
@@ -168,10 +168,17 @@ static void vs3_set_port(void **state)
 	assert_int_equal(configured.port, 5);
 	assert_int_equal(answer.count, 1);
 	assert_int_equal(answer.records[0].port, 5);
-	assert_int_equal(answer.records[0].state, IBC_PORT_UP);
+	/* Up is what the port may be from now on; it is when its link is. */
+	assert_int_equal(answer.records[0].state, IBC_PORT_DOWN);
 	assert_int_equal(vswitch.states[5], VSWITCH_PORT_DOWN);
+	set.port = 4; /* it is up, and stays so */
+	answer = answer_to(&set);
+	assert_int_equal(answer.records[0].port, 4);
+	assert_int_equal(answer.records[0].state, IBC_PORT_UP);
 	set.state = IBC_PORT_DOWN;
-	answer_to(&set);
+	answer = answer_to(&set);
+	assert_int_equal(answer.records[0].state, IBC_PORT_DOWN);
+	assert_int_equal(vswitch.states[4], VSWITCH_PORT_UP);
 	assert_true(configured.set_port);
 	assert_false(configured.up);
 	set.port = 3;

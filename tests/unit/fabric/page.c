@@ -100,7 +100,7 @@ static void vs3_command_of_the_page(void **state)
 	assert_int_equal(answer.arrival, 6);
 	assert_int_equal(answer.count, 1);
 	assert_int_equal(answer.records[0].port, 5);
-	assert_int_equal(answer.records[0].state, IBC_PORT_UP);
+	assert_int_equal(answer.records[0].state, IBC_PORT_DOWN);
 }
 
 static void vs1_file_of_the_page(void **state)
