@@ -19,6 +19,8 @@
 #define PATH_BYTES 4096
 #define STOP_NS    5000000000ull
 #define UP_NS      10000000000ull
+#define HEAL_NS    5000000000ull /* a link comes up with the second keep-alive */
+#define ECHO_MS    100u
 
 struct vswitch_verb {
 	const char *name, *arguments, *doc;
@@ -413,6 +415,44 @@ bool vswitch_reach(struct network *network, const char *from, int node, struct I
 	return network_attach(network, from) && network_route(network, to->name, route);
 }
 
+/* The port @port of the node with index @node, to which @route leads, has been put back into
+ * service: wait until its link carries packets in both directions. *up: it does. False: it should,
+ * and the reason has been printed. */
+static bool wait_for_link(struct network *network, const char *text, int node, uint8_t port,
+                          struct IBC_Route *route, bool *up)
+{
+	static const uint8_t data[4];
+	const struct ibc_config_command echo = {
+	        .operation = IBC_CONFIG_ECHO, .data = data, .data_bytes = sizeof(data)};
+	struct network_answer answer;
+	unsigned end;
+	int link = topology_link_at(network->topology, (uint32_t)node, port, &end);
+	if (*up)
+		return true;
+	if (link < 0 || route->Hops == IBC_LIMIT_HOPS) {
+		fprintf(stderr, "%s: %s is in service, and down: %s\n", network->name, text,
+		        link < 0 ? "the file has no link there"
+		                 : "it is too far away to try its link");
+		return true;
+	}
+	route->Ports[route->Hops++] = port; /* to the switch at the other end */
+	network->timeout_ms = ECHO_MS;
+	for (uint64_t end_ns = clock_now_ns() + HEAL_NS; !*up && clock_now_ns() < end_ns;) {
+		network_ask(network, route, &echo, 1, &answer);
+		*up = answer.result == NETWORK_OK;
+		if (!*up && answer.result != NETWORK_SILENT)
+			nap();
+	}
+	const struct topology_end *other = &network->topology->links[link].ends[!end];
+	if (!*up)
+		fprintf(stderr,
+		        "%s: %s is in service, but its link to %s:%u has not come up within %u s: "
+		        "is that end in service, and its port process up?\n",
+		        network->name, text, network->topology->nodes[other->node].name,
+		        other->port, (unsigned)(HEAL_NS / 1000000000u));
+	return *up;
+}
+
 static int set_port(struct vswitch_options *options, struct network *network,
                     enum ibc_port_state state)
 {
@@ -438,14 +478,18 @@ static int set_port(struct vswitch_options *options, struct network *network,
 	                   &route))
 		return 1;
 	network_ask(network, &route, &command, 3, &answer);
-	if (options->json && answer.result == NETWORK_OK)
+	if (answer.result != NETWORK_OK) {
+		network_explain(network, &answer, words, sizeof(words));
+		fprintf(stderr, "%s: %s: %s\n", network->name, options->operands[0], words);
+		return 1;
+	}
+	bool up = answer.config.count > 0 && answer.config.records[0].state == IBC_PORT_UP;
+	bool good = state == IBC_PORT_DOWN ||
+	            wait_for_link(network, options->operands[0], node, command.port, &route, &up);
+	if (options->json)
 		print_result(json_pack("{s:s,s:s}", "port", options->operands[0], "state",
-		                       state == IBC_PORT_UP ? "up" : "down"));
-	if (answer.result == NETWORK_OK)
-		return 0;
-	network_explain(network, &answer, words, sizeof(words));
-	fprintf(stderr, "%s: %s: %s\n", network->name, options->operands[0], words);
-	return 1;
+		                       up ? "up" : "down"));
+	return good ? 0 : 1;
 }
 
 static int vswitch_cut(struct vswitch_options *options, struct network *network)

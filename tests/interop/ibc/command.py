@@ -108,7 +108,23 @@ class Example(Base):
         self.until("the other end notices", lambda: {p["port"]: p["state"] for p in self.json(
             "vswitch", "show", "s108")[0]["ports"]}[1] == "down")
         self.heddle("vswitch", "heal", "s106:3")
-        self.until("healed", lambda: "1 answered" in self.heddle("ibc", "ping", "n104", "-c", "1", status=None))
+        self.assertEqual(self.errors, "")
+        # It returns when the link carries packets, in both directions.
+        self.assertIn("1 answered", self.heddle("ibc", "ping", "n104", "-c", "1"))
+        for _ in range(3):
+            self.heddle("vswitch", "cut", "s106:3")
+            self.assertEqual(self.json("vswitch", "heal", "s106:3"), {"port": "s106:3", "state": "up"})
+            self.assertIn("4 nodes and switches, 3 links", self.heddle("ibc", "discover"))
+        # A port without a cable is in service, but not up.
+        self.assertEqual(self.json("vswitch", "heal", "s106:1"), {"port": "s106:1", "state": "down"})
+        self.assertIn("s106:1 is in service, and down: the file has no link there", self.errors)
+        # Neither is one whose other end is out of service.
+        self.heddle("vswitch", "cut", "n102:1", "--node", "n102")
+        self.heddle("vswitch", "cut", "s106:2", "--node", "n104")
+        self.heddle("vswitch", "heal", "n102:1", status=1)
+        self.assertIn("n102:1 is in service, but its link to s106:2 has not come up within", self.errors)
+        self.heddle("vswitch", "heal", "s106:2", "--node", "n104")
+        self.assertIn("1 answered", self.heddle("ibc", "ping", "n104", "-c", "1"))
         self.heddle("vswitch", "cut", "s106:9", status=1)
         self.assertIn("is not a port of the network", self.errors)
 
