@@ -246,7 +246,7 @@ static struct fake {
 	_Atomic unsigned blocked;    /* turns until there is room */
 	_Atomic uint64_t ticked_ns;
 	_Atomic bool flood; /* there is always something to receive */
-	pthread_t program;
+	_Atomic pthread_t program;
 } fake;
 
 static void signal_once(int fd)
