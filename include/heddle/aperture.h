@@ -25,6 +25,8 @@
  *   - After the peer has gone, loads return the last known bytes or zeroes and stores go nowhere.
  *     hdl_aperture_check() and an event say so. There is never a signal.
  *   - A child of fork() has no mapping.
+ *   - A peer of this machine that closed or died may keep pages that it mapped, until the owner
+ *     closes, too: hdl_aperture_close() has the details.
  *
  * Numbers that guard something are unpredictable: the nonce of an aperture is 64 random bits, new
  * for every connection. A trusted application may set its own, and other parts of the control block
@@ -397,6 +399,16 @@ HDL_API int hdl_aperture_wait(struct hdl_aperture *aperture, int timeout_ms);
  * Sends what has been stored (an ordering point), then CLOSE. The incoming entry is invalid from
  * now on: not a byte of the memory changes after the call, whatever the peer keeps. The aperture
  * may be connected again, with a new nonce.
+ *
+ * When the peer closes or dies instead, the state changes, the port's event (HDL_PORT_CLOSE, or
+ * HDL_PORT_ERROR) comes before anything else, and packets of the peer change nothing from then on.
+ * But one of this machine may have mapped the pages themselves (hdl_aperture_map()), and its
+ * program may keep them, against the protocol. The pages are not exchanged beneath the owner, which
+ * may be storing to them at that very moment and would lose what it stores. Its own next call does
+ * that: this one, for an aperture that is CLOSED or FAILED, too; hdl_aperture_connect(),
+ * hdl_aperture_accept() and hdl_port_offer() before the next peer; hdl_aperture_free(). What such a
+ * peer stores until then is seen, after that it is not. The call takes the bytes along that are in
+ * the memory; no thread may store to it meanwhile.
  *
  * Owner: nothing changes hands. The mapped range stays and leads nowhere.
  * Threads: any.

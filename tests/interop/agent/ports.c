@@ -106,6 +106,16 @@ static void figure_9_who_sleeps_is_named_to_the_agent(void **state)
 	close_both();
 }
 
+/* Two ends on one machine: @ends[0] is offered at @port, @ends[1] connects to it. */
+static void connect_ends(struct hdl_aperture *ends[2], struct hdl_port *port)
+{
+	struct hdl_limits limits;
+	MUST(hdl_adapter_query(adapters[0], &limits));
+	MUST(hdl_port_rules(port, &(struct hdl_port_rule){.action = HDL_RULE_ACCEPT}, 1));
+	MUST(hdl_port_offer(port, ends[0], NULL));
+	MUST(hdl_aperture_connect(ends[1], &limits.gid, hdl_port_number(port), PATIENCE_MS));
+}
+
 static void *sleep_thread(void *context)
 {
 	return (void *)(intptr_t)hdl_eventq_wait(context, PATIENCE_MS);
@@ -131,9 +141,7 @@ static void figure_9_a_thread_that_sleeps_is_named_while_it_sleeps(void **state)
 	MUST(hdl_aperture_open(
 	        adapters[0], &(struct hdl_aperture_attr){.length = 4096, .port = port}, &ends[0]));
 	MUST(hdl_aperture_open(adapters[1], &(struct hdl_aperture_attr){.length = 4096}, &ends[1]));
-	MUST(hdl_port_rules(port, &(struct hdl_port_rule){.action = HDL_RULE_ACCEPT}, 1));
-	MUST(hdl_port_offer(port, ends[0], NULL));
-	MUST(hdl_aperture_connect(ends[1], &limits.gid, hdl_port_number(port), PATIENCE_MS));
+	connect_ends(ends, port);
 	/* It runs: it looked once for a moment, and takes every event without sleeping. */
 	int waited;
 	while ((waited = hdl_eventq_wait(queue, 1)) == 0)

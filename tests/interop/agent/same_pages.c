@@ -1,7 +1,8 @@
 /* Two processes of one machine and an aperture between them, mapped as the same pages (AP9):
  * plain stores appear in both directions without any call, closing revokes for real though the
  * peer keeps its mapping, and the next connection has other pages. A peer that dies takes nothing
- * along. Where the next peer does not share its pages, the same range is tracked. */
+ * along. A peer that closes first keeps the pages until the owner, who hears of it first, acts. Where
+ * the next peer does not share its pages, the same range is tracked. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,6 +18,7 @@
 #include <sys/wait.h>
 
 #include <heddle/aperture.h>
+#include <heddle/eventq.h>
 
 #include "adapter/adapter.h"
 #include "adapter/aperture/aperture.h"
@@ -259,11 +261,77 @@ static void ap9_a_range_stays_when_its_peer_is_elsewhere(void **state)
 	}
 }
 
+static uint16_t next_event(struct hdl_eventq *queue)
+{
+	struct hdl_port_event event;
+	MUST(hdl_eventq_wait(queue, WAIT));
+	assert_int_equal(hdl_eventq_take(queue, &event, 1), 1);
+	return event.type;
+}
+
+/* A peer that keeps the pages after its CLOSE: the owner hears of the CLOSE first, and then takes the
+ * pages away by closing, or by handing the aperture to the next peer. */
+static void ap9_a_peer_that_keeps_its_mapping(void **state)
+{
+	(void)state;
+	const struct hdl_port_rule rule = {.action = HDL_RULE_ACCEPT};
+	struct hdl_adapter *adapters[2];
+	struct hdl_limits limits;
+	struct hdl_port *port;
+	struct hdl_eventq *queue;
+	struct hdl_aperture *ends[2];
+	void *range;
+	for (int i = 0; i < 2; i++)
+		MUST(hdl_open(&(struct hdl_open_attr){.on_node = true}, &adapters[i]));
+	MUST(hdl_adapter_query(adapters[0], &limits));
+	MUST(hdl_port_open(adapters[0], NULL, &port));
+	MUST(hdl_eventq_open(port, NULL, &queue));
+	MUST(hdl_port_rules(port, &rule, 1));
+	MUST(hdl_aperture_open(
+	        adapters[0], &(struct hdl_aperture_attr){.length = 4096, .port = port}, &ends[0]));
+	for (int by_close = 0; by_close < 2; by_close++) {
+		MUST(hdl_aperture_open(adapters[1], &(struct hdl_aperture_attr){.length = 4096},
+		                       &ends[1]));
+		volatile uint8_t *memory = hdl_aperture_memory(ends[0], NULL);
+		MUST(hdl_port_offer(port, ends[0], NULL));
+		MUST(hdl_aperture_connect(ends[1], &limits.gid, hdl_port_number(port), WAIT));
+		assert_int_equal(next_event(queue), HDL_PORT_ACCEPT);
+		MUST(hdl_aperture_map(ends[1], 12, &range, NULL));
+		/* The same pages once more, which the adapter does not know of. */
+		volatile uint8_t *kept = mremap(range, 0, 4096, MREMAP_MAYMOVE);
+		assert_ptr_not_equal(kept, MAP_FAILED);
+		kept[0] = 1;
+		assert_int_equal(memory[0], 1);
+		memory[1] = 7;
+		MUST(hdl_aperture_close(ends[1], WAIT));
+		assert_int_equal(next_event(queue), HDL_PORT_CLOSE);
+		assert_int_equal(hdl_aperture_state(ends[0]), HDL_APERTURE_CLOSED);
+		if (by_close != 0) {
+			MUST(hdl_aperture_close(ends[0], 0));
+		} else {
+			MUST(hdl_port_offer(port, ends[0], NULL));
+			MUST(hdl_aperture_close(ends[0], 0)); /* withdraws the offer */
+		}
+		kept[0] = 2;
+		assert_int_equal(memory[0], 1);
+		memory[1] = 8;
+		assert_int_equal(kept[1], 7);
+		munmap((void *)(uintptr_t)kept, 4096);
+		MUST(hdl_aperture_free(ends[1]));
+	}
+	MUST(hdl_aperture_free(ends[0]));
+	MUST(hdl_eventq_close(queue));
+	MUST(hdl_port_close(port));
+	for (int i = 0; i < 2; i++)
+		MUST(hdl_close(adapters[i]));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(ap9_the_same_pages_and_no_longer),
 	        cmocka_unit_test(ap9_a_range_stays_when_its_peer_is_elsewhere),
+	        cmocka_unit_test(ap9_a_peer_that_keeps_its_mapping),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
