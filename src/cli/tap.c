@@ -15,7 +15,7 @@
 
 #define TAP_MAX_SHOWN   64u
 #define TAP_ENDED_SHOWN 3u
-#define FRAME_EXTRA     (LAN_HEADER_BYTES + 14u + 8u + 1u) /* tags; one byte more shows a cut frame */
+#define FRAME_EXTRA     (LAN_HEADER_BYTES + 14u + 8u + 1u) /* tags; one more shows a cut frame */
 #define LARGE_FRAME     69632u
 
 struct tap_command {
