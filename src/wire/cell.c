@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/crc.h"
+#include "base/mac.h"
 #include "wire/be.h"
 
 #define KNOWN_FLAGS (CELL_FIRST | CELL_LAST | CELL_IMMEDIATE | CELL_ACKNOWLEDGED | CELL_SOLICITED)
@@ -12,14 +13,24 @@
 #define CRC_BYTES   4u
 #define ANSWER_DATA 4u /* of an answer: its syndrome */
 
-void cell_mac(uint64_t guid, uint8_t mac[CELL_MAC_BYTES])
+void cell_mac(const uint8_t gid[16], uint8_t mac[CELL_MAC_BYTES])
 {
+	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+	if (memcmp(gid, mapped, sizeof(mapped)) == 0) {
+		mac[0] = 0x02;
+		mac[1] = 0x48;
+		memcpy(mac + 2, gid + 12, 4);
+		return;
+	}
+	if (mac_from_gid(gid, mac))
+		return;
+	uint64_t hash = 0xcbf29ce484222325ull; /* FNV-1a */
+	for (unsigned i = 0; i < 16; i++)
+		hash = (hash ^ gid[i]) * 0x100000001b3ull;
 	uint8_t bytes[8];
-	be64_store(bytes, guid);
-	/* The middle of an EUI-64 that was made from a MAC address is constant. */
-	memcpy(mac, bytes, 3);
-	memcpy(mac + 3, bytes + 5, 3);
-	mac[0] = (uint8_t)((mac[0] & 0xfcu) | 0x02u);
+	be64_store(bytes, hash ^ hash >> 40);
+	mac[0] = 0x06;
+	memcpy(mac + 1, bytes + 3, 5);
 }
 
 static bool cell_has_address(uint8_t operation, uint8_t flags)

@@ -92,8 +92,10 @@ size_t cell_bytes(const uint8_t *in, size_t bytes);
 /* Check and decode the @bytes at @in. *cell only changes on CELL_OK. */
 enum cell_verdict cell_decode(struct cell *cell, const uint8_t *in, size_t bytes);
 
-/* The MAC address of a port: locally administered, derived from the port's @guid. */
-void cell_mac(uint64_t guid, uint8_t mac[CELL_MAC_BYTES]);
+/* The MAC address of the port that has the address @gid, so that nobody has to be asked for it: the
+ * one that a link-local address was made from; else one that is locally administered, 02:48 and the
+ * four bytes of an IPv4 address, or 06 and a hash of any other. */
+void cell_mac(const uint8_t gid[16], uint8_t mac[CELL_MAC_BYTES]);
 
 /* How many cells a packet with @data_bytes takes: at least one. */
 static inline uint32_t cell_count(uint32_t data_bytes)

@@ -111,16 +111,14 @@ static void victim_open(struct victim *victim)
 	                          .seed = 1,
 	                          .carrier = &victim->cable.carrier,
 	                          .cells = true};
-	struct hdl_limits limits;
 	cable_init(&victim->cable, victim_out, NULL, victim);
 	victim->block = aligned_alloc(4096, REGION + 2 * EDGE);
 	if (victim->block == NULL || adapter_open(&attr, &env, &victim->adapter) != 0)
 		abort();
 	memset(victim->block, GUARD, REGION + 2 * EDGE);
 	victim->memory = victim->block + EDGE;
-	int bad = hdl_adapter_query(victim->adapter, &limits);
-	cell_mac(limits.guid, victim->mac);
-	bad |= hdl_pd_create(victim->adapter, &victim->pd);
+	cell_mac(victim->own.raw, victim->mac);
+	int bad = hdl_pd_create(victim->adapter, &victim->pd);
 	bad |= hdl_cq_create(victim->adapter, 4096, NULL, NULL, &victim->cq);
 	bad |= hdl_mr_register(victim->pd, victim->memory, REGION, 0xf, &victim->mr);
 	struct hdl_ah_attr ah = {.dgid = victim->peer, .port_num = 1, .is_global = true};

@@ -4,7 +4,6 @@
 
 #include "adapter/adapter.h"
 #include "base/log.h"
-#include "base/mac.h"
 #include "port/owner.h"
 #include "transport/cell/cells.h"
 #include "transport/ib/ib.h"
@@ -107,21 +106,11 @@ bool wire_is_foreign(const struct hdl_gid *gid)
 	return true;
 }
 
-void wire_dmac(const struct hdl_ah_attr *ah, uint8_t mac[6])
-{
-	static const uint8_t none[6];
-	if (memcmp(ah->dmac, none, sizeof(none)) == 0)
-		memset(mac, 0xff, sizeof(none)); /* whoever is there */
-	else
-		memcpy(mac, ah->dmac, sizeof(none));
-}
-
 int wire_make_cells(struct hdl_qp *qp)
 {
 	if (qp->qp.cells == NULL && (qp->qp.cells = calloc(1, sizeof(*qp->qp.cells))) == NULL)
 		return -HDL_ENOMEM;
 	qp->qp.cells->path.kind = PATH_CELL;
-	cell_mac(qp->pd->adapter->guid, qp->qp.cells->path.cell.from);
 	return 0;
 }
 
@@ -135,19 +124,16 @@ static int wire_connect_cells(struct hdl_qp *qp, const struct hdl_qp_attr *attr,
 	struct path *path = &qp->qp.cells->path;
 	*path = wire_path_by(adapter, adapter->net.cell_ports, &attr->ah, qp->qp.qpn, dest);
 	path->kind = PATH_CELL;
-	cell_mac(adapter->guid, path->cell.from);
-	wire_dmac(&attr->ah, path->cell.to);
-	cells_address(&adapter->engine, path);
+	memcpy(path->cell.to, attr->ah.dmac, sizeof(path->cell.to));
+	cells_address(path);
 	qp->qp.transport = &cells_transport;
 	return 0;
 }
 
-void wire_mac(const struct hdl_adapter *adapter, const struct hdl_gid *gid, uint64_t guid,
-              uint8_t mac[6])
+void wire_mac(const struct hdl_adapter *adapter, const struct hdl_gid *gid, uint8_t mac[6])
 {
-	const struct net_port *port = net_port_for(&adapter->net, NULL, gid->raw);
-	if (port == NULL || !port->frames || !mac_from_gid(gid->raw, mac))
-		cell_mac(guid, mac);
+	struct hdl_gid address = wire_address(adapter, gid);
+	cell_mac(address.raw, mac);
 }
 
 int wire_connect(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask)

@@ -175,13 +175,9 @@ static inline bool wire_speaks_cells(const struct net *net, uint32_t packets)
 {
 	return packets == HDL_PACKETS_CELLS || (packets == HDL_PACKETS_DEFAULT && net->cells);
 }
-/* Cells: the MAC address that @ah leads to; what a queue pair of datagrams needs, 0 or an error;
- * a datagram of cells came, with the drive lock. */
-void wire_dmac(const struct hdl_ah_attr *ah, uint8_t mac[6]);
-/* The MAC address of the node with @guid, which is at @gid: that of its interface where cells
- * travel in frames. */
-void wire_mac(const struct hdl_adapter *adapter, const struct hdl_gid *gid, uint64_t guid,
-              uint8_t mac[6]);
+/* Cells: the MAC address of the port that is reached at @gid; what a queue pair of datagrams needs,
+ * 0 or an error; a datagram of cells came, with the drive lock. */
+void wire_mac(const struct hdl_adapter *adapter, const struct hdl_gid *gid, uint8_t mac[6]);
 int wire_make_cells(struct hdl_qp *qp);
 void wire_take_cells(struct hdl_adapter *adapter, const struct path *came, const uint8_t *in,
                      size_t bytes);

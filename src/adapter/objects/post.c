@@ -125,7 +125,7 @@ static int fill_datagram(const struct hdl_qp *qp, struct wqe_send *wqe,
 	wqe->u.ud.src_path_bits = ah->attr.src_path_bits;
 	wqe->u.ud.dlid = ah->attr.dlid;
 	memcpy(wqe->u.ud.dgid, ah->attr.dgid.raw, 16);
-	wire_dmac(&ah->attr, wqe->u.ud.dmac);
+	memcpy(wqe->u.ud.dmac, ah->attr.dmac, sizeof(wqe->u.ud.dmac));
 	return 0;
 }
 

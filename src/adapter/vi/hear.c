@@ -74,7 +74,7 @@ static void hear_request(struct hdl_vi_listener *listener, const struct ib_cm_me
 	from->mtu = own_mtu < from->mtu ? own_mtu : from->mtu;
 	if (!from->on_wire) /* where its packets come from; the sender of a datagram is that */
 		memcpy(from->gid.raw, req->primary.local_gid, IB_GID_BYTES);
-	wire_mac(adapter, &from->gid, req->ca_guid, from->mac);
+	wire_mac(adapter, &from->gid, from->mac);
 	listener->requests[listener->count++] =
 	        (struct vi_request){.from = *from,
 	                            .transaction = message->transaction_id,
@@ -138,7 +138,7 @@ static void hear_reply(struct hdl_vi *vi, const struct ib_cm_message *message,
 	vi->far.mtu = net_mtu(vi->pd->adapter);
 	if (!from->on_wire)
 		memcpy(vi->far.gid.raw, rep->private_data, IB_GID_BYTES);
-	wire_mac(vi->pd->adapter, &vi->far.gid, rep->ca_guid, vi->far.mac);
+	wire_mac(vi->pd->adapter, &vi->far.gid, vi->far.mac);
 	vi->answer = VI_ACCEPTED;
 }
 

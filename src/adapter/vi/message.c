@@ -128,7 +128,7 @@ struct descriptor_peer vi_self_decode(const struct hdl_adapter *adapter, const u
 	struct descriptor_peer peer = {.qpn = be32_load(in + 8) & 0xffffff,
 	                               .qkey = be32_load(in + 12)};
 	memcpy(peer.gid.raw, from != NULL ? from->raw : in + 16, sizeof(peer.gid.raw));
-	wire_mac(adapter, &peer.gid, be64_load(in), peer.mac);
+	wire_mac(adapter, &peer.gid, peer.mac);
 	return peer;
 }
 

@@ -22,13 +22,11 @@ void cells_drop(struct engine *engine)
 	counter_add(&engine->counters[ENGINE_DROPPED], 1);
 }
 
-void cells_address(const struct engine *engine, struct path *path)
+void cells_address(struct path *path)
 {
-	const struct carrier *carrier = engine->carriers[path->port];
-	if (carrier == NULL || !carrier->frames)
-		return;
-	(void)mac_from_gid(path->ip.sgid, path->cell.from);
-	(void)mac_from_gid(path->ip.dgid, path->cell.to);
+	cell_mac(path->ip.sgid, path->cell.from);
+	if (!mac_from_gid(path->ip.dgid, path->cell.to) && mac_is_clear(path->cell.to))
+		cell_mac(path->ip.dgid, path->cell.to);
 }
 
 bool cells_put(struct engine *engine, const struct path *path, struct cell_cutter *cutter,
@@ -62,15 +60,16 @@ struct cell cells_packet(const struct qp *qp, const struct path *path, uint32_t 
 	return packet;
 }
 
-/* Is @cell, which came along @came, from whom it says, and to @qp? In a frame, both addresses are
- * those of the frame, which the kernel has seen. */
-static bool cells_true(const struct qp *qp, const struct path *came, const struct cell *cell)
+/* Is @cell, which came along @came, from whom it says, and to the port at which it came? In a
+ * frame, both addresses are those of the frame, which the kernel has seen. */
+static bool cells_true(const struct path *came, const struct cell *cell)
 {
+	uint8_t own[CELL_MAC_BYTES];
 	if (came->cell.framed)
 		return cells_same_mac(cell->from, came->cell.from) &&
 		       cells_same_mac(cell->to, came->cell.to);
-	return cells_same_mac(cell->to, qp->cells->path.cell.from) ||
-	       cells_same_mac(cell->to, any_mac);
+	cell_mac(came->ip.dgid, own);
+	return cells_same_mac(cell->to, own) || cells_same_mac(cell->to, any_mac);
 }
 
 /* Is @cell, which came along @came, of the peer that @qp is connected to? */
@@ -109,7 +108,7 @@ void cells_take(struct engine *engine, const struct path *came, const uint8_t *i
 	struct qp *qp = engine_find_qp(engine, cell.dest_qp);
 	bool acknowledged = (cell.flags & CELL_ACKNOWLEDGED) != 0;
 	if (qp == NULL || qp->cells == NULL || acknowledged != cells_acknowledged(qp) ||
-	    !cells_true(qp, came, &cell)) {
+	    !cells_true(came, &cell)) {
 		cells_drop(engine);
 		return;
 	}

@@ -153,8 +153,10 @@ bool cells_put(struct engine *engine, const struct path *path, struct cell_cutte
 struct cell cells_packet(const struct qp *qp, const struct path *path, uint32_t dest_qpn,
                          uint32_t psn);
 void cells_drop(struct engine *engine);
-/* Where cells travel in Ethernet frames, set the MAC addresses of @path to those of the frame. */
-void cells_address(const struct engine *engine, struct path *path);
+/* Set the MAC addresses of @path from its addresses: those of its ports. A destination that was
+ * given stays, unless the address of the other end contains one, as where cells travel in
+ * frames. */
+void cells_address(struct path *path);
 
 /* --- tx.c --- */
 void cells_begin_requester(struct qp *qp);

@@ -32,7 +32,7 @@ enum step cells_send_datagram(struct engine *engine, struct qp *qp, struct wqe_s
 	memcpy(path.ip.dgid, wqe->u.ud.dgid, sizeof(path.ip.dgid));
 	memcpy(path.ip.sgid, engine->gids[wqe->u.ud.sgid_index].raw, sizeof(path.ip.sgid));
 	memcpy(path.cell.to, wqe->u.ud.dmac, CELL_MAC_BYTES);
-	cells_address(engine, &path);
+	cells_address(&path);
 	struct cell packet = cells_packet(qp, &path, wqe->u.ud.qpn, wqe->msn);
 	packet.operation = CELL_SEND;
 	if (wqe->opcode == HDL_OP_SEND_IMM) {
@@ -184,8 +184,7 @@ void cells_take_datagram(struct engine *engine, struct qp *qp, const struct path
 		cells->answer_path = *came;
 		path_turn(&cells->answer_path);
 		memcpy(cells->answer_path.cell.to, cell->from, CELL_MAC_BYTES);
-		memcpy(cells->answer_path.cell.from, cells->path.cell.from, CELL_MAC_BYTES);
-		cells_address(engine, &cells->answer_path);
+		cells_address(&cells->answer_path);
 		cells->answer_qpn = cell->source_qp;
 		cells_owe(engine, qp, ready ? CELLS_ACK : CELLS_NOT_READY, cell->psn,
 		          ready ? 0 : qp->attr.min_rnr_timer);

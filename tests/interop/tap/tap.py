@@ -403,6 +403,31 @@ class Machines(Base):
                 self.until("the carrier goes", lambda: not self.carrier(space))
                 self.heddle("tap", "down", **self.two)
 
+    def test_cells_name_their_ports(self):
+        """Each cell has the MAC addresses of the two ports, each of which follows from the port's address."""
+        if not shutil.which("tshark"):
+            self.skipTest("tshark is not installed")
+        for mode in ("rdma", "send"):
+            with self.subTest(mode=mode):
+                capture = self.place / f"{mode}.pcapng"
+                self.lan, space = self.space(), self.space()
+                self.heddle("tap", "unit", "--lan", "tap:lan0", "--netns", self.lan.pid, "--addr", self.addresses[0], "--channel", "cells",
+                            HEDDLE_CAPTURE=str(capture), **self.one)
+                self.heddle("tap", "host", self.addresses[0], "--tap", "eth0", "--netns", space.pid, "--addr", self.addresses[1], "--channel",
+                            "cells", "--mode", mode, **self.two)
+                self.lan.run("ip", "addr", "add", "10.9.0.1/24", "dev", "lan0")
+                space.run("ip", "addr", "add", "10.9.0.2/24", "dev", "eth0")
+                self.until("the carrier", lambda: self.carrier(space))
+                self.ping(space)
+                self.heddle("tap", "down", **self.two)
+                self.heddle("tap", "down", **self.one)
+                script = Captures.SCRIPT.with_name("heddle-cell.lua")
+                done = subprocess.run(["tshark", "-X", f"lua_script:{script}", "-n", "-r", str(capture), "-Y", "heddle_cell", "-T", "fields", "-E",
+                                       "occurrence=a", "-e", "heddle_cell.to", "-e", "heddle_cell.from"], capture_output=True, text=True, timeout=100)
+                macs = ["02:48:" + socket.inet_aton(address).hex(":") for address in self.addresses]
+                ways = {tuple(part.split(",")[0] for part in line.split("\t")) for line in done.stdout.splitlines()}
+                self.assertEqual(ways, {(macs[0], macs[1]), (macs[1], macs[0])}, done.stderr)
+
     def test_a_machine_stops(self):
         """Nobody says goodbye for it, and in send mode nothing is acknowledged."""
         self.lan, space = self.space(), self.space()

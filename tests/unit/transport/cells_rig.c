@@ -72,10 +72,8 @@ static void side_open(struct rig *rig, int which)
 	                          .seed = (uint64_t)which + 5,
 	                          .carrier = &side->cable.carrier,
 	                          .cells = true};
-	struct hdl_limits limits;
 	assert_int_equal(adapter_open(&attr, &env, &side->adapter), 0);
-	assert_int_equal(hdl_adapter_query(side->adapter, &limits), 0);
-	cell_mac(limits.guid, side->mac);
+	cell_mac(side->gid.raw, side->mac);
 	side->block = aligned_alloc(4096, RIG_BYTES + 2 * RIG_EDGE);
 	assert_non_null(side->block);
 	memset(side->block, RIG_GUARD, RIG_BYTES + 2 * RIG_EDGE);
@@ -183,7 +181,6 @@ void rig_pair(struct rig *rig, uint32_t type, struct hdl_qp *qp[2])
 		        .max_rd_atomic = 8,
 		        .max_dest_rd_atomic = 8,
 		        .ah = {.dgid = other->gid, .is_global = true, .port_num = 1}};
-		memcpy(attr.ah.dmac, other->mac, sizeof(attr.ah.dmac));
 		assert_int_equal(hdl_qp_modify(qp[i], &attr,
 		                               HDL_QP_STATE | HDL_QP_AV | HDL_QP_PATH_MTU |
 		                                       HDL_QP_DEST_QPN | HDL_QP_RQ_PSN |

@@ -274,10 +274,27 @@ static void pp2_steps(void **state)
 static void pp2_mac(void **state)
 {
 	(void)state;
-	uint8_t mac[CELL_MAC_BYTES];
-	static const uint8_t expected[] = {0x02, 0x11, 0x22, 0x55, 0x66, 0x77};
-	cell_mac(0x0311223344556677, mac);
-	assert_memory_equal(mac, expected, sizeof(expected));
+	static const struct {
+		uint8_t gid[16], mac[CELL_MAC_BYTES];
+	} cases[] = {
+	        {{[10] = 0xff, [11] = 0xff, 192, 0, 2, 1}, {0x02, 0x48, 192, 0, 2, 1}},
+	        {{[10] = 0xff, [11] = 0xff, 192, 0, 2, 2}, {0x02, 0x48, 192, 0, 2, 2}},
+	        /* RFC 4291 appendix A: made from 34-56-78-9A-BC-DE. */
+	        {{0xfe, 0x80, [8] = 0x36, 0x56, 0x78, 0xff, 0xfe, 0x9a, 0xbc, 0xde},
+	         {0x34, 0x56, 0x78, 0x9a, 0xbc, 0xde}},
+	};
+	uint8_t mac[CELL_MAC_BYTES], other[CELL_MAC_BYTES];
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		cell_mac(cases[i].gid, mac);
+		assert_memory_equal(mac, cases[i].mac, sizeof(mac));
+	}
+	/* Neighbours have others, and all are addresses of one port each, administered locally. */
+	for (unsigned i = 0; i < 256; i++) {
+		cell_mac((const uint8_t[16]){0xfd, [15] = (uint8_t)i}, mac);
+		cell_mac((const uint8_t[16]){0xfd, [15] = (uint8_t)(i + 1)}, other);
+		assert_int_equal(mac[0], 0x06);
+		assert_memory_not_equal(mac, other, sizeof(mac));
+	}
 }
 
 int main(void)
