@@ -89,6 +89,19 @@ static void run_striping(struct scenario_run *run)
 		config.use = WAYS_STRIPE;
 		if (!play(run, &config, &both))
 			return;
+		/* One message at a time: it takes about half as long, too. */
+		struct ways_result lone[2];
+		config.depth = 1;
+		if (!play(run, &config, &lone[1]))
+			return;
+		config.use = WAYS_FIRST_ONLY;
+		if (!play(run, &config, &lone[0]))
+			return;
+		if (lone[0].goodput > 0.6 * lone[1].goodput)
+			scenario_fail(run, "%s: a message takes %.2f of the time over two lines",
+			              kinds[kind], lone[0].goodput / lone[1].goodput);
+		config.use = WAYS_STRIPE;
+		config.depth = 4;
 		uint64_t line = run->seed & 1;
 		config.cut_ns[line] = 5 * MS + run->seed * 1037 % MS;
 		config.from_ns = 10 * MS;

@@ -80,6 +80,13 @@ class Example(Base):
         self.assertIn("n104, node 104, route 1-3-2", self.heddle("ibc", "discover"))
         self.assertIn("n102, node 102, route 0-1-2", self.heddle("ibc", "discover", "--node", "n104"))
 
+    def test_two_clients_use_one_port(self):
+        """Both leave n104 by its only port that has a link, at the same time, and each gets its own answers."""
+        pings = [subprocess.Popen([FOLDER / "heddle", "ibc", "ping", "n102", "--node", "n104", "-c", "4", "-s", str(size)], env=self.env,
+                                  stdout=subprocess.PIPE, text=True) for size in (10, 3000)]
+        for ping in pings:
+            self.assertIn("4 sent, 4 answered", ping.communicate(timeout=100)[0])
+
     def test_rejections(self):
         self.assertIn("NACK: no such port", self.heddle("ibc", "ping", "1-9", "-c", "1", status=1))
         self.assertIn("NACK: port down", self.heddle("ibc", "ping", "1-4", "-c", "1", status=1))

@@ -27,6 +27,7 @@ from hosts import A, B, NAMES, SKIP, Hosts, outside
 
 PROGRAM, HEDDLED, PART = sys.argv[1:4]
 PORT = 18490
+SIX = "fd77::1", "fd77::2"
 CI = b"\x88\xb5"
 
 
@@ -39,6 +40,32 @@ def hosts(world):
     rest = server.communicate(timeout=100)[0]
     print(("1 % loss: " if world.lossy else "no loss: ") + out + rest)
     return client.returncode or server.returncode
+
+
+def ipv6(world):
+    """The programs know each other by IPv6 addresses alone; what they send is IPv6."""
+    recorder = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+    for host, address in enumerate(SIX):
+        world.run(host, f"ip addr add {address}/64 dev {NAMES[host]} nodad")
+    recorder.bind(("near", 0))
+    recorder.settimeout(0)
+    server = world.start(1, HEDDLED, PROGRAM, "serve", HEDDLE_ADDR=SIX[1])
+    gid, port = server.stdout.readline().split()
+    client = world.start(0, HEDDLED, PROGRAM, "use", gid, port, HEDDLE_ADDR=SIX[0])
+    out = client.communicate(timeout=100)[0]
+    rest = server.communicate(timeout=100)[0]
+    kinds = {6: 0, 4: 0}
+    try:
+        while True:
+            frame = recorder.recv(65536)
+            if frame[12:14] == b"\x86\xdd" and frame[20] == 17 and frame[56:58] == PORT.to_bytes(2, "big"):
+                kinds[6] += 1
+            elif frame[12:14] == b"\x08\x00" and frame[23] == 17:
+                kinds[4] += 1
+    except BlockingIOError:
+        pass
+    print(gid, kinds, out, rest)
+    return client.returncode or server.returncode or (0 if gid == SIX[1] and kinds[6] > 20 and kinds[4] == 0 else 1)
 
 
 def address(world):
@@ -392,7 +419,7 @@ def forwarder(world):
     return 0 if good and why == "the carrier cannot do that" and took < 1 and again == "connected" else 1
 
 
-PARTS = {"forwarder": forwarder, "address": address, "hosts": hosts, "killed": killed, "unsent": unsent, "routed": routed, "gave_up": gave_up, "busy": busy, "deserted": deserted, "hostile": hostile, "socat": socat, "heard": heard, "trust": trust, "forged": forged, "link": link,
+PARTS = {"forwarder": forwarder, "address": address, "hosts": hosts, "ipv6": ipv6, "killed": killed, "unsent": unsent, "routed": routed, "gave_up": gave_up, "busy": busy, "deserted": deserted, "hostile": hostile, "socat": socat, "heard": heard, "trust": trust, "forged": forged, "link": link,
          "refused": refused}
 
 

@@ -784,6 +784,31 @@ static void wrong_calls_are_refused(void **state)
 	close_both(&a, &b);
 }
 
+/* A queue pair has one connection, whichever end it is. */
+static void ip9_a_connected_queue_pair_is_taken(void **state)
+{
+	(void)state;
+	struct end a, b;
+	struct hdl_conn *conn;
+	uint16_t port;
+	open_both(&a, &b);
+	join(&a, &b, &loopback, &deep, &deep);
+	struct hdl_listener *listener = listen_at(&b, &loopback, &port, 4);
+	assert_int_equal(hdl_conn_connect(a.qp, NULL, NULL, &loopback, port, NULL, NULL, &conn),
+	                 -HDL_EPERM);
+	struct hdl_qp *other = end_qp(&a);
+	assert_int_equal(hdl_conn_connect(other, NULL, NULL, &loopback, port, NULL, &a, &conn), 0);
+	struct hdl_conn_event asked = end_event(&b, HDL_CONN_REQUEST);
+	assert_int_equal(hdl_conn_accept(asked.conn, b.qp, NULL, NULL), -HDL_EPERM);
+	exchange(&a, &b, 5000); /* which harms nobody */
+	assert_int_equal(hdl_conn_destroy(asked.conn), 0);
+	end_event(&a, HDL_CONN_REJECTED);
+	assert_int_equal(hdl_conn_destroy(conn), 0);
+	assert_int_equal(hdl_qp_destroy(other), 0);
+	assert_int_equal(hdl_listener_close(listener), 0);
+	close_both(&a, &b);
+}
+
 /* The port that a listener holds is the source of the connection. */
 static void a_bound_port_connects(void **state)
 {
@@ -902,6 +927,7 @@ int main(void)
 	        cmocka_unit_test(the_backlog_holds),
 	        cmocka_unit_test(descriptors_are_used_up),
 	        cmocka_unit_test(wrong_calls_are_refused),
+	        cmocka_unit_test(ip9_a_connected_queue_pair_is_taken),
 	        cmocka_unit_test(a_bound_port_connects),
 	        cmocka_unit_test(a_child_does_not_disturb),
 	        cmocka_unit_test(the_handler_is_called),
