@@ -101,7 +101,8 @@ struct IBC_Route {
  * is logged.
  *
  * APIDs 16 to 30 and 63 are special: they are granted to clients with the administrator's right,
- * which present the key in the file vswitch.key of the agent's directory as HEDDLE_IBC_KEY.
+ * which have the administrator's key in the environment variable HEDDLE_IBC_KEY: "heddle ibc key"
+ * prints it (heddle-ibc(7), "Administrators").
  *
  * Owner: the process is registered until IBC_Finish(), or until it ends.
  * Threads: any.

@@ -149,7 +149,7 @@ _heddle() {
 		;;
 	ibc)
 		if ((COMP_CWORD == 2)); then
-			mapfile -t COMPREPLY < <(compgen -W "ping trace discover route --help" -- "$cur")
+			mapfile -t COMPREPLY < <(compgen -W "ping trace discover route key --help" -- "$cur")
 			return
 		fi
 		case $prev in
@@ -166,8 +166,12 @@ _heddle() {
 			discover) more="-k --key --svg --conf" ;;
 			route) more="-k --key" ;;
 			esac
+			if [[ ${COMP_WORDS[2]} == key ]]; then
+				mapfile -t COMPREPLY < <(compgen -W "-j --json --help --usage --version" -- "$cur")
+				return
+			fi
 			mapfile -t COMPREPLY < <(compgen -W "-n --node -f --file -j --json $more --help --usage --version" -- "$cur")
-		elif [[ ${COMP_WORDS[2]} != discover ]]; then
+		elif [[ ${COMP_WORDS[2]} != discover && ${COMP_WORDS[2]} != key ]]; then
 			_heddle_switches
 		fi
 		;;

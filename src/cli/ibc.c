@@ -11,6 +11,8 @@
 #include "cli/ibc.h"
 #include "cli/network.h"
 #include "fabric/topology_text.h"
+#include "port/rundir.h"
+#include "port/vskey.h"
 
 #define MAX_COUNT 1000000u
 
@@ -25,6 +27,7 @@ struct ibc_verb {
 
 static int ibc_ping(struct ibc_options *options, struct network *network);
 static int ibc_trace(struct ibc_options *options, struct network *network);
+static int ibc_print_key(struct ibc_options *options, struct network *network);
 
 static const struct ibc_verb verbs[] = {
         {"ping", "ROUTE|NODE", "Ask the switch at the end of a route for an echo.", "nftjcs", 1,
@@ -35,6 +38,8 @@ static const struct ibc_verb verbs[] = {
          ibc_verb_discover},
         {"route", "FROM TO", "Print a shortest route from one node to another.", "nfkj", 2,
          ibc_verb_route},
+        {"key", "", "Print the key of the administrator, for HEDDLE_IBC_KEY.", "j", 0,
+         ibc_print_key},
 };
 #define VERB_COUNT (sizeof(verbs) / sizeof(verbs[0]))
 
@@ -315,4 +320,28 @@ static int ibc_trace(struct ibc_options *options, struct network *network)
 	}
 	json_decref(all);
 	return status;
+}
+
+/* --- key --- */
+
+/* Print the key in the agent's directory; if there is none yet, make the one that the agent will
+ * use. */
+static int ibc_print_key(struct ibc_options *options, struct network *network)
+{
+	char directory[RUNDIR_MAX], path[RUNDIR_MAX + 16], text[2 * AGENT_VS_KEY_BYTES + 1];
+	uint8_t key[AGENT_VS_KEY_BYTES];
+	int result = rundir_open(directory, NULL);
+	if (result != 0) {
+		fprintf(stderr, "%s: %s: %s; %s\n", network->name, directory, strerror(-result),
+		        rundir_advice(result));
+		return 1;
+	}
+	rundir_file(directory, AGENT_VS_KEY, path, sizeof(path));
+	vskey_make(path);
+	if (!vskey_read(path, key)) /* logged */
+		return 1;
+	for (unsigned i = 0; i < AGENT_VS_KEY_BYTES; i++)
+		snprintf(text + 2 * i, 3, "%02x", key[i]);
+	printf(options->json ? "{\"key\": \"%s\"}\n" : "%s\n", text);
+	return 0;
 }

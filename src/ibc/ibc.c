@@ -103,8 +103,8 @@ static bool key_given(uint8_t key[AGENT_VS_KEY_BYTES])
 	memset(key, 0, AGENT_VS_KEY_BYTES);
 	if (text == NULL || text[0] == '\0' || vskey_parse(text, key))
 		return true;
-	log_error("HEDDLE_IBC_KEY: expected 32 hexadecimal digits, the line in vswitch.key of the "
-	          "agent's directory; correct it, or unset it");
+	log_error("HEDDLE_IBC_KEY: expected 32 hexadecimal digits, as \"heddle ibc key\" prints "
+	          "them; correct it, or unset it");
 	return false;
 }
 
@@ -123,10 +123,16 @@ static struct client *client_make(void)
 	return client;
 }
 
-static int attach_result(int apid)
+/* What IBC_Init() returns if the agent does not grant @wanted but says @apid. */
+static int attach_result(unsigned wanted, int apid)
 {
 	switch (-apid) {
 	case EADDRINUSE:
+		if (vswitch_is_special(wanted) && wanted != VSWITCH_APID_CONFIG)
+			log_warn("APID %u needs the key of the administrator, or is taken: set "
+			         "HEDDLE_IBC_KEY to what \"heddle ibc key\" prints, or ask for "
+			         "another one",
+			         wanted);
 		return IBC_ID_NOTAVAILABLE;
 	case EINVAL:
 		return IBC_BADPARAM;
@@ -163,7 +169,7 @@ IBC_API int IBC_Init(unsigned RequestedID, unsigned *GrantedID, IBC_GUID *GUIDLi
 		if (client != gate.client)
 			client_free(client, false);
 		lock_drop(&gate.lock);
-		return attach_result(apid);
+		return attach_result(wanted, apid);
 	}
 	if (gate.client == NULL) {
 		prng_pool_next(&client->numbers); /* the only one that asks the kernel */

@@ -515,9 +515,10 @@ static bool vport_attach(struct vport *vport)
 	if (result != -ECONNREFUSED)
 		log_error("the node agent does not let us run the ports of %s: %s; %s",
 		          vport->node->name, strerror(-result),
-		          result == -EBUSY   ? "another process does (heddle vswitch show)"
-		          : result == -EPERM ? "its key is not the one in vswitch.key"
-		                             : "end some clients, then try again");
+		          result == -EBUSY ? "another process does (heddle vswitch show)"
+		          : result == -EPERM
+		                  ? "its key is not the one that \"heddle ibc key\" prints"
+		                  : "end some clients, then try again");
 	return false;
 }
 

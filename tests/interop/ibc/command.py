@@ -168,6 +168,57 @@ class Example(Base):
         self.assertIn("heddle vswitch up FILE", self.errors)
 
 
+class Administrator(Base):
+    """Identifiers for administrators, by the manual: the key from the command, to the program in its environment."""
+
+    def run_store(self, key, apid="20"):
+        env = {**self.env, **({"HEDDLE_IBC_KEY": key} if key else {})}
+        return subprocess.Popen([FOLDER / "examples/example-ibc_store", apid], env=env, stderr=subprocess.PIPE, text=True)
+
+    def refused(self, key, apid="20"):
+        store = self.run_store(key, apid)
+        said = store.communicate(timeout=60)[1]
+        self.assertEqual(store.returncode, 1, said)
+        return said
+
+    def lookup(self, *words):
+        return subprocess.run([FOLDER / "examples/example-ibc_lookup", *words], env=self.env, capture_output=True, text=True, timeout=60).stdout
+
+    def test_key(self):
+        key = self.heddle("ibc", "key").strip()  # before any agent has run
+        self.assertRegex(key, "^[0-9a-f]{32}$")
+        self.assertEqual(self.json("ibc", "key"), {"key": key})
+        self.assertEqual((self.directory / "vswitch.key").stat().st_mode & 0o777, 0o600)
+        store = self.run_store(key)
+        try:
+            self.until("the store is up", lambda: self.lookup("colour=blue", "20") == "blue\n")
+            self.assertEqual(self.lookup("colour", "20"), "blue\n")
+            self.assertEqual(self.heddle("ibc", "key").strip(), key)  # the agent has taken it over
+            for given in (None, "0" * 32, "f" * 32):
+                self.assertIn("heddle ibc key", self.refused(given, "21"))
+            self.assertIn("the APID is not available", self.refused(key, "20"))
+        finally:
+            store.kill()
+            store.communicate()
+
+    def test_own_key(self):
+        """The user writes the file: heddled does not replace it, nor remove it."""
+        path = self.directory / "vswitch.key"
+        path.write_text(f"# mine\n{KEY}\n")
+        path.chmod(0o600)
+        self.assertEqual(self.heddle("ibc", "key"), KEY + "\n")
+        store = self.run_store(KEY)
+        self.until("the store is up", lambda: self.lookup("a=b", "20") == "b\n")
+        store.kill()
+        store.communicate()
+        path.write_text("nonsense\n")
+        self.heddle("ibc", "key", status=1)
+        self.assertIn("32 hexadecimal digits", self.errors)
+        path.chmod(0o644)
+        self.heddle("ibc", "key", status=1)
+        self.assertIn("open to others", self.errors)
+
+
 class Broken(Base):
     """The port process of a node was killed."""
 
