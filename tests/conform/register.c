@@ -339,6 +339,78 @@ static void ip3_failed_registration_option_1_drains(void **state)
 	}
 }
 
+/* Option 1 goes on with what was posted before, with receives, with what the peer reads, writes and
+ * gets refused; and the registration can be tried again, with what is behind it. */
+static void ip3_option_1_goes_on_and_is_tried_again(void **state)
+{
+	struct world *w = *state;
+	struct hdl_qp *qa, *qb;
+	struct qp_options o = {.register_on_send = true,
+	                       .register_error = HDL_REGISTER_ERROR_DRAIN};
+	uint64_t pages[PAGES];
+	page_list(&w->b, pages);
+	make_pair(w, &o, &qa, &qb);
+	struct hdl_send_wr bad = bad_register(&w->b, HDL_DETAIL_PAGES, pages);
+	struct hdl_sge own = piece(&w->b, 64, 5000);
+	struct hdl_send_wr before = {.next = &bad,
+	                             .wr_id = 20,
+	                             .sg_list = &own,
+	                             .num_sge = 1,
+	                             .opcode = HDL_OP_SEND,
+	                             .flags = HDL_SEND_SIGNALED};
+	post_recv(qa, 7, &w->a, 32768, 5000);
+	assert_int_equal(hdl_post_send(qb, &before, NULL), 0);
+	expect_sent(w, w->b.scq, qb, 20, HDL_WC_SEND, 5000);
+	expect_received(w, w->a.rcq, qa, qb, 7, 5000);
+	expect_copy(&w->a, 32768, &w->b, 64, 5000);
+	expect_failed(w, w->b.scq, qb, 1, HDL_WC_MEM_MGT_ERR, HDL_DETAIL_PAGES);
+	expect_event(w, &w->b, HDL_EVENT_SQ_DRAINED, HDL_DETAIL_NONE, qb);
+	for (uint32_t round = 0; round < 2; round++) { /* drained; and when it is tried again */
+		assert_int_equal(qp_state_of(qb), round == 0 ? HDL_QPS_SQD : HDL_QPS_RTS);
+		fill(&w->a, 0, 3000, round);
+		post_rdma(qa, 21, HDL_OP_WRITE, piece(&w->a, 0, 3000), address(&w->b, 16384),
+		          arena_key(&w->b));
+		expect_sent(w, w->a.scq, qa, 21, HDL_WC_WRITE, 3000);
+		post_rdma(qa, 22, HDL_OP_READ, piece(&w->a, 8192, 3000), address(&w->b, 16384),
+		          arena_key(&w->b));
+		expect_sent(w, w->a.scq, qa, 22, HDL_WC_READ, 3000);
+		expect_copy(&w->b, 16384, &w->a, 0, 3000);
+		expect_copy(&w->a, 8192, &w->a, 0, 3000);
+		check_memory(w);
+		if (round > 0)
+			break;
+		qp_go(qb, HDL_QPS_RTS);
+		struct hdl_mr *mr = make_empty_mr(&w->b, PAGES);
+		struct hdl_send_wr again = register_wr(
+		        mr, 3, list_of(pages, 0, 4 * PAGE, 0x1000, LOCAL_BOTH | REMOTE_ALL), 23);
+		struct hdl_sge listed = {.addr = 0x1000, .length = 64, .key = again.reg.key};
+		struct hdl_send_wr behind = {.wr_id = 24,
+		                             .sg_list = &listed,
+		                             .num_sge = 1,
+		                             .opcode = HDL_OP_SEND,
+		                             .flags = HDL_SEND_SIGNALED};
+		again.next = &behind;
+		post_recv(qa, 8, &w->a, 40000, 64);
+		assert_int_equal(hdl_post_send(qb, &again, NULL), 0);
+		expect_sent(w, w->b.scq, qb, 23, HDL_WC_REGISTER, 0);
+		expect_sent(w, w->b.scq, qb, 24, HDL_WC_SEND, 64);
+		expect_received(w, w->a.rcq, qa, qb, 8, 64);
+		for (uint32_t i = 0; i < 64; i++)
+			expect_copy(&w->a, 40000 + i, &w->b, lies_at(0, i), 1);
+	}
+	/* Drained once more: what the peer may not do ends the connection as ever. */
+	bad = bad_register(&w->b, HDL_DETAIL_PAGES, pages);
+	post_send(qb, bad);
+	expect_failed(w, w->b.scq, qb, 1, HDL_WC_MEM_MGT_ERR, HDL_DETAIL_PAGES);
+	expect_event(w, &w->b, HDL_EVENT_SQ_DRAINED, HDL_DETAIL_NONE, qb);
+	post_rdma(qa, 25, HDL_OP_READ, piece(&w->a, 0, 8), address(&w->b, 0),
+	          (struct hdl_key){arena_key(&w->b).v ^ 1});
+	expect_refused(w, w->a.scq, qa, 25, HDL_WC_REM_ACCESS_ERR, HDL_DETAIL_INSTANCE);
+	expect_event(w, &w->b, HDL_EVENT_QP_ACCESS_ERR, HDL_DETAIL_INSTANCE, qb);
+	assert_int_equal(qp_state_of(qb), HDL_QPS_ERR);
+	check_memory(w);
+}
+
 /* Option 2: error state, and the stream is terminated. */
 static void ip3_failed_registration_option_2_terminates(void **state)
 {
@@ -473,6 +545,7 @@ static const struct CMUnitTest tests[] = {
         BEHAVIOUR(ip3_register_by_request),
         BEHAVIOUR(ip3_register_and_send_in_one_request),
         BEHAVIOUR(ip3_failed_registration_option_1_drains),
+        BEHAVIOUR(ip3_option_1_goes_on_and_is_tried_again),
         BEHAVIOUR(ip3_failed_registration_option_2_terminates),
         BEHAVIOUR(ip3_register_busy_and_refused_when_posted),
         BEHAVIOUR(ip3_page_list_store_is_bounded),
