@@ -187,11 +187,19 @@ static bool run_qp(struct engine *engine, struct qp *qp)
 	return did;
 }
 
-/* Send the answers that are owed in one class, except those that may wait. False: some found no
- * room. */
-static bool settle_class(struct engine *engine, struct engine_turns *turns)
+static uint64_t sent_so_far(const struct engine *engine)
+{
+	return counter_read(&engine->counters[ENGINE_PACKETS_OUT]) +
+	       counter_read(&engine->counters[ENGINE_FRAMES_OUT]);
+}
+
+/* Send the answers that are owed in one class, except those that may wait. *did grows if some got
+ * on: a long answer takes many turns, and whoever drives must not take the next one for a
+ * repetition in vain. False: some found no room. */
+static bool settle_class(struct engine *engine, struct engine_turns *turns, unsigned *did)
 {
 	struct qp *qp = turns->owing, *next;
+	uint64_t before = sent_so_far(engine);
 	bool room = true;
 	turns->owing = NULL;
 	for (; qp != NULL; qp = next) {
@@ -205,8 +213,11 @@ static bool settle_class(struct engine *engine, struct engine_turns *turns)
 		} else if (transport->answer(engine, qp) == UNSETTLED) {
 			engine_owe(engine, qp);
 			room = false;
+		} else {
+			*did += 1;
 		}
 	}
+	*did += !room && sent_so_far(engine) != before;
 	return room;
 }
 
@@ -272,29 +283,23 @@ static unsigned run_class(struct engine *engine, uint8_t service)
 	return did;
 }
 
-static uint64_t sent_so_far(const struct engine *engine)
-{
-	return counter_read(&engine->counters[ENGINE_PACKETS_OUT]) +
-	       counter_read(&engine->counters[ENGINE_FRAMES_OUT]);
-}
-
 /* The turn of one class: requests, then answers, because an answer may travel with a message. Where
  * requests take all the room there is, answers go first the next time that there is some. */
 static unsigned serve_class(struct engine *engine, uint8_t service)
 {
 	struct engine_turns *turns = &engine->turns[service];
 	bool may_answer = !engine->no_answers, first = turns->answers_first && may_answer;
-	unsigned did = 0;
+	unsigned did = 0, answered = 0;
 	if (first) {
 		uint64_t before = sent_so_far(engine);
 		turns->answers_first =
-		        !settle_class(engine, turns) && sent_so_far(engine) == before;
+		        !settle_class(engine, turns, &answered) && sent_so_far(engine) == before;
 	}
 	if (turns->active != NULL)
 		did = run_class(engine, service);
 	if (turns->owing != NULL && !first && may_answer)
-		turns->answers_first = !settle_class(engine, turns) && did > 0;
-	return did;
+		turns->answers_first = !settle_class(engine, turns, &answered) && did > 0;
+	return did + answered;
 }
 
 /* Bulk data uses what the normal class leaves, but has the first turn now and then. */

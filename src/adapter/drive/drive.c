@@ -62,18 +62,28 @@ void adapter_lock(struct hdl_adapter *adapter)
 	atomic_fetch_sub_explicit(&drive->wanted, 1, memory_order_relaxed);
 }
 
-void adapter_unlock(struct hdl_adapter *adapter)
+/* The thread went to sleep before it could know of this timer, or of work that could not be
+ * finished. (It holds the lock when it does so.) A caller that touched it may have been preempted
+ * since then, for longer than the thread watches. */
+static inline void unlock_and_tell(struct hdl_adapter *adapter, bool goes_on)
 {
-	/* The thread went to sleep before it could know of this timer, or of work that could not be
-	 * finished. (It holds the lock when it does so.) A caller that touched it may have
-	 * been preempted since then, for longer than the thread watches. */
 	uint32_t state = atomic_load_explicit(&adapter->drive.state, memory_order_relaxed);
 	bool news =
-	        state >= THREAD_SLEEPING &&
-	        (adapter_next_tick(adapter) < adapter->drive.wakes_ns || adapter_is_stuck(adapter));
+	        state >= THREAD_SLEEPING && (adapter_next_tick(adapter) < adapter->drive.wakes_ns ||
+	                                     (!goes_on && adapter_is_stuck(adapter)));
 	lock_drop(&adapter->drive.lock);
 	if (news)
 		thread_wake(adapter, THREAD_SLEEPING);
+}
+
+void adapter_unlock(struct hdl_adapter *adapter)
+{
+	unlock_and_tell(adapter, false);
+}
+
+void adapter_unlock_to_wait(struct hdl_adapter *adapter)
+{
+	unlock_and_tell(adapter, true);
 }
 
 /* Few programs have anything to log here, and those only once. */

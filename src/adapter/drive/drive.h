@@ -17,12 +17,11 @@
 #define ADAPTER_TICK_EVERY 64u /* drives between two reads of the clock */
 #define ADAPTER_WATCH_NS \
 	1000000u /* the thread takes over when the application has not polled for this long */
-#define ADAPTER_STUCK_NS       50000u /* the thread retries a full lane after this time */
+#define ADAPTER_STUCK_NS       50000u /* who sleeps retries a full lane after this time */
 #define ADAPTER_AWAKE_TURNS    1024u  /* thread turns in a row without sleep: packets keep coming */
 #define ADAPTER_SLICE_NS       100000u /* the shortest time slice that Linux grants */
 #define ADAPTER_DELAYED_ACK_NS 10000u  /* the application may send data with the ACK */
 #define ADAPTER_GIVE_WAY       64u     /* yields of the thread to those that wait for the lock */
-#define ADAPTER_STUCK_MS       1       /* the same for an application thread that waits */
 
 /* What woke the thread: the data field of its epoll events. */
 #define EPOLL_BELL  1ull
@@ -116,6 +115,9 @@ void adapter_lock_sends(struct hdl_adapter *adapter, struct qp *qp);
 /* Waits for the turn of another thread, not for the end of its work: thread_give_way(). */
 void adapter_lock(struct hdl_adapter *adapter);
 void adapter_unlock(struct hdl_adapter *adapter);
+/* The same for a thread that has the bell and is about to sleep: it repeats itself what could not
+ * be finished, so the adapter's thread is not woken for that and does not compete with it. */
+void adapter_unlock_to_wait(struct hdl_adapter *adapter);
 /* Is there work that the next turn may be able to finish? A lane was full, or the network card.
  * With the drive lock. */
 bool adapter_is_stuck(const struct hdl_adapter *adapter);

@@ -116,9 +116,9 @@ static void take_bell(struct waiting *w)
 		        (struct pollfd){.fd = adapter->net.ports[i]->fd, .events = POLLIN};
 	if (!engine_idle(&adapter->engine) || (goes_on && stuck))
 		w->sleep_ns = 0;
-	else if (stuck && w->sleep_ns > ADAPTER_STUCK_MS * 1000000u)
-		w->sleep_ns = ADAPTER_STUCK_MS * 1000000u;
-	adapter_unlock(adapter);
+	else if (stuck && w->sleep_ns > ADAPTER_STUCK_NS)
+		w->sleep_ns = ADAPTER_STUCK_NS;
+	adapter_unlock_to_wait(adapter); /* what is left is ours to do */
 }
 
 /* The sleep is over; @rang: the bell rang. */

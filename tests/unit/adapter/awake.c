@@ -324,6 +324,18 @@ static void a_timer_that_was_started_is_heard_of(void **state)
 	}
 }
 
+static void await_nothing_owed(struct hdl_adapter *adapter)
+{
+	uint64_t give_up = now_ns() + SILENT_NS;
+	for (bool owing = true; owing;) {
+		assert_true(now_ns() < give_up);
+		pause_ns(1000000);
+		lock_take(&adapter->drive.lock);
+		owing = engine_is_owing(&adapter->engine);
+		lock_drop(&adapter->drive.lock);
+	}
+}
+
 /* A caller leaves something undone, and does not call again. */
 static void what_is_left_is_finished(void **state)
 {
@@ -333,14 +345,36 @@ static void what_is_left_is_finished(void **state)
 	adapter_lock(adapter);
 	engine_owe(&adapter->engine, &sides[0].qp->qp);
 	adapter_unlock(adapter);
-	uint64_t give_up = now_ns() + SILENT_NS;
-	for (bool owing = true; owing;) {
-		assert_true(now_ns() < give_up);
-		pause_ns(1000000);
-		lock_take(&adapter->drive.lock);
-		owing = engine_is_owing(&adapter->engine);
-		lock_drop(&adapter->drive.lock);
-	}
+	await_nothing_owed(adapter);
+}
+
+/* A thread that takes the bell and finds something that it cannot finish repeats that itself: the
+ * adapter's thread goes on sleeping. Once the waiter is away, the thread is woken for it. */
+static void a_waiter_repeats_what_is_left(void **state)
+{
+	struct side *sides = *state;
+	struct hdl_adapter *adapter = sides[0].adapter;
+	let_it_sleep(adapter);
+	adapter_lock(adapter);
+	uint32_t asleep = atomic_load(&adapter->drive.state);
+	assert_true(asleep >= THREAD_SLEEPING);
+	engine_owe(&adapter->engine, &sides[0].qp->qp);
+	assert_true(adapter_is_stuck(adapter));
+	adapter_unlock_to_wait(adapter);
+	assert_int_equal(atomic_load(&adapter->drive.state), asleep);
+	adapter_lock(adapter);
+	assert_true(adapter_is_stuck(adapter));
+	adapter_unlock(adapter);
+	await_nothing_owed(adapter);
+	/* hdl_poll() does so: it answers before it sleeps. */
+	const struct timespec moment = {.tv_nsec = 1};
+	adapter_lock(adapter);
+	engine_owe(&adapter->engine, &sides[0].qp->qp);
+	adapter_unlock_to_wait(adapter);
+	assert_int_equal(hdl_poll(adapter, NULL, 0, &moment, NULL), 0);
+	lock_take(&adapter->drive.lock);
+	assert_false(engine_is_owing(&adapter->engine));
+	lock_drop(&adapter->drive.lock);
 }
 
 /* Packets wake the thread, which therefore does not ask callers to; but not while an application
@@ -375,6 +409,8 @@ int main(void)
 	        cmocka_unit_test_setup_teardown(a_timer_that_was_started_is_heard_of, open_both,
 	                                        close_both),
 	        cmocka_unit_test_setup_teardown(what_is_left_is_finished, open_both, close_both),
+	        cmocka_unit_test_setup_teardown(a_waiter_repeats_what_is_left, open_both,
+	                                        close_both),
 	        cmocka_unit_test_setup_teardown(the_thread_takes_over_from_a_waiter, open_both,
 	                                        close_both),
 	        cmocka_unit_test_setup_teardown(every_message_is_answered, open_both, close_both),

@@ -51,6 +51,26 @@ static void without_loss_there_is_no_pause(void **state)
 	expect(rig, 0, PACKETS);
 }
 
+/* A turn that only answers did something: the adapter's thread goes on at once, and does not pause
+ * as if the network were full. When all is sent, a turn does nothing. */
+static void a_turn_that_answers_did_something(void **state)
+{
+	struct rig *rig = *state;
+	unsigned turns = 0;
+	rig_qp(rig, NULL);
+	rig->full = true; /* no room for a single packet: nothing is done */
+	ask(rig, 0, PACKETS);
+	assert_int_equal(hdl_progress(rig->adapter), 0);
+	rig->full = false;
+	for (; rig->sent_count < PACKETS; turns++) {
+		uint32_t before = rig->sent_count;
+		assert_true(hdl_progress(rig->adapter) > 0);
+		assert_true(rig->sent_count > before);
+	}
+	assert_true(turns > 1);
+	assert_int_equal(hdl_progress(rig->adapter), 0);
+}
+
 static void a_burst_and_a_pause(void **state)
 {
 	struct rig *rig = *state;
@@ -152,10 +172,15 @@ static void a_queue_pair_that_waits_can_go(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        RIGGED(without_loss_there_is_no_pause), RIGGED(a_burst_and_a_pause),
-	        RIGGED(the_last_response_may_be_short), RIGGED(what_is_lost_again_is_sent_at_once),
-	        RIGGED(who_asks_for_more_gets_more),    RIGGED(a_pause_that_was_too_short),
-	        RIGGED(short_reads_know_no_pause),      RIGGED(a_queue_pair_that_waits_can_go),
+	        RIGGED(without_loss_there_is_no_pause),
+	        RIGGED(a_turn_that_answers_did_something),
+	        RIGGED(a_burst_and_a_pause),
+	        RIGGED(the_last_response_may_be_short),
+	        RIGGED(what_is_lost_again_is_sent_at_once),
+	        RIGGED(who_asks_for_more_gets_more),
+	        RIGGED(a_pause_that_was_too_short),
+	        RIGGED(short_reads_know_no_pause),
+	        RIGGED(a_queue_pair_that_waits_can_go),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

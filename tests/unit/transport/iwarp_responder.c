@@ -373,6 +373,38 @@ static void the_right_memory_is_blamed(void **state)
 	iw_close(&rig);
 }
 
+/* A turn that only builds an answer did something, so that whoever drives goes on at once, and one
+ * that finds no room did not. */
+static void a_turn_that_answers_did_something(void **state)
+{
+	(void)state;
+	begin(true, false);
+	struct rdmap_segment s = {.opcode = RDMAP_READ_REQUEST,
+	                          .last = true,
+	                          .msn = 1,
+	                          .u.read = {.sink_stag = 7,
+	                                     .bytes = IW_BYTES,
+	                                     .source_stag = iw_key(SIDE).v,
+	                                     .source_to = iw_address(SIDE, 0)}};
+	iw_put(&rig, &s, NULL, 0);
+	unsigned turns = 0;
+	for (; iwarp_owes(&SIDE->qp->qp); turns++) {
+		struct stream_run runs[STREAM_MAX_RUNS];
+		size_t bytes = 0;
+		uint64_t before = SIDE->iwarp.sender.position;
+		assert_int_equal(hdl_progress(SIDE->adapter), 0); /* every chunk is full */
+		adapter_lock(SIDE->adapter);
+		for (size_t i = iwarp_stream.offer(&SIDE->iwarp, runs, STREAM_MAX_RUNS); i-- > 0;)
+			bytes += runs[i].length;
+		iwarp_stream.taken(&SIDE->iwarp, bytes);
+		adapter_unlock(SIDE->adapter);
+		assert_true(hdl_progress(SIDE->adapter) > 0);
+		assert_true(SIDE->iwarp.sender.position > before);
+	}
+	assert_true(turns > 0);
+	iw_close(&rig);
+}
+
 /* One-touch memory is over with its message (MEMMGT figure 18B, table D). */
 static void memmgt_18b_one_touch(void **state)
 {
@@ -491,6 +523,7 @@ int main(void)
 	        cmocka_unit_test(rfc5040_5_reads_of_changing_memory),
 	        cmocka_unit_test(memory_that_is_gone),
 	        cmocka_unit_test(the_right_memory_is_blamed),
+	        cmocka_unit_test(a_turn_that_answers_did_something),
 	        cmocka_unit_test(memmgt_18b_one_touch),
 	        cmocka_unit_test(memmgt_18b_the_end_brings_no_octets),
 	};
