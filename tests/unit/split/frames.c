@@ -108,6 +108,45 @@ static void pp7_trips_of_each_model(void **state)
 	}
 }
 
+/* SPLIT section I: an indication inside the write makes the operation faster, and the traffic less,
+ * than a message of its own. */
+static void pp7_an_indication_inside_the_write_is_faster(void **state)
+{
+	(void)state;
+	enum { FRAMES = 50 };
+	uint64_t took[2] = {0}, operations[2];
+	for (unsigned by_message = 0; by_message < 2; by_message++) {
+		struct split_config config[2];
+		for (unsigned i = 0; i < 2; i++) {
+			config[i] =
+			        splitnet_config(i, SPLIT_RDMA, SPLIT_PUSH_PUSH, true, true, 2048);
+			config[i].by_message = by_message;
+		}
+		splitnet_open(&net, 8, config);
+		splitnet_run(&net, 10 * MS);
+		net.delay_ns[0] = net.delay_ns[1] = MS;
+		const struct splitnet_end *unit = &net.end[SPLIT_UNIT];
+		uint64_t start = net.now_ns;
+		for (unsigned n = 0; n < FRAMES; n++) {
+			assert_true(splitnet_send(&net.end[SPLIT_HOST], 100));
+			splitnet_run(&net, net.now_ns + 100 * MS);
+			took[by_message] += unit->last_frame_ns - start;
+			start = net.now_ns;
+		}
+		assert_int_equal(unit->delivered, FRAMES);
+		const uint64_t *count = net.end[SPLIT_HOST].split.counters;
+		operations[by_message] = count[SPLIT_TX_WRITES] + count[SPLIT_INDICATED];
+		close_net();
+	}
+	print_message("%u frames: %u operations in %u us, by message %u in %u us\n", FRAMES,
+	              (unsigned)operations[0], (unsigned)(took[0] / 1000), (unsigned)operations[1],
+	              (unsigned)(took[1] / 1000));
+	assert_int_equal(operations[0], FRAMES);
+	assert_int_equal(operations[1], 2 * FRAMES);
+	assert_int_equal(took[0], FRAMES * MS);
+	assert_true(took[1] > took[0]);
+}
+
 /* SPLIT: the message goes on the other channel, and must not overtake the data. */
 static void pp5_indication_waits_for_a_slow_data_channel(void **state)
 {
@@ -473,6 +512,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(pp4_every_mode_model_and_owner),
 	        cmocka_unit_test(pp7_trips_of_each_model),
+	        cmocka_unit_test(pp7_an_indication_inside_the_write_is_faster),
 	        cmocka_unit_test(pp5_indication_waits_for_a_slow_data_channel),
 	        cmocka_unit_test(pp5_long_frames_are_indicated_by_message),
 	        cmocka_unit_test(pp5_the_example_of_figure_7),
