@@ -1,6 +1,7 @@
 /* heddle tap: an Ethernet interface whose cable ends at another machine. Starts units and hosts as
  * processes of their own (src/tap), and asks them. */
 #include <argp.h>
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -49,6 +50,7 @@ static const struct argp_option host_list[] = {
         {"addr", 'a', "ADDRESS", 0, "The address of this machine on the way to the unit", 0},
         {"name", 'n', "NAME", 0, "Name for stat and down (that of the interface)", 0},
         {"mac", 'M', "MAC", 0, "MAC address of the interface", 0},
+        {"no-wait", 'w', NULL, 0, "Return before the unit has answered", 0},
         {"bridge", 'b', NULL, 0, "Others are behind the interface; see unit --macs", 0},
         {"mtu", 'm', "BYTES", 0, "MTU of the interface, 68 to 9000 (1500)", 0},
         {"mode", 'o', "rdma|send", 0, "How frames travel (rdma)", 0},
@@ -185,6 +187,9 @@ static error_t tap_parse(int key, char *arg, struct argp_state *state)
 	case 'R':
 		tap_parse_rule(&options->rights, arg, key == 'H', state);
 		return 0;
+	case 'w':
+		options->no_wait = true;
+		return 0;
 	case 'b':
 		options->bridge = true;
 		return 0;
@@ -259,9 +264,10 @@ static int tap_into_background(const struct tap_options *options, int *status)
 	}
 	if (pid > 0) {
 		close(ready[1]);
-		*status = read(ready[0], &byte, 1) == 1 ? 0 : 1; /* the child has said why not */
-		if (*status == 0 && options->json)
-			tap_print_started(options, pid);
+		*status = read(ready[0], &byte, 1) == 1 ? byte : 1; /* the child has said why not */
+		if (*status != 1 && options->json)
+			tap_print_started(options, pid,
+			                  *status == 0 && (options->unit || !options->no_wait));
 		return -1;
 	}
 	close(ready[0]);
@@ -298,8 +304,25 @@ static int tap_unit_command(struct tap_command *command)
 	return tap_start(command);
 }
 
+/* An address, or else a name, which does not look like one. */
+static bool tap_is_node(const char *text)
+{
+	struct in6_addr address;
+	bool six = strchr(text, ':') != NULL;
+	bool four = strchr(text, '.') != NULL && text[strspn(text, "0123456789.")] == '\0';
+	return six    ? inet_pton(AF_INET6, text, &address) == 1
+	       : four ? inet_pton(AF_INET, text, &address) == 1
+	              : text[0] != '\0';
+}
+
 static int tap_host_command(struct tap_command *command)
 {
+	if (command->given == 1 && !tap_is_node(command->operands[0])) {
+		fprintf(stderr,
+		        "heddle tap host: '%s' is neither an address nor the name of a node\n",
+		        command->operands[0]);
+		return EXIT_WRONG_USAGE;
+	}
 	if (command->given != 1 || command->has_tap + command->has_unix != 1) {
 		fprintf(stderr,
 		        "heddle tap host: give the unit's node or address, and either --tap "

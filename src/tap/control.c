@@ -227,11 +227,11 @@ void tap_print_json(json_t *whole)
 	json_decref(whole);
 }
 
-void tap_print_started(const struct tap_options *options, pid_t pid)
+void tap_print_started(const struct tap_options *options, pid_t pid, bool up)
 {
-	tap_print_json(json_pack("{s:s,s:s,s:i,s:s}", "started", options->name, "role",
-	                         options->unit ? "unit" : "host", "pid", (int)pid, "interface",
-	                         options->lan));
+	tap_print_json(json_pack("{s:s,s:s,s:i,s:b,s:s}", "started", options->name, "role",
+	                         options->unit ? "unit" : "host", "pid", (int)pid, "up", up,
+	                         "interface", options->lan));
 }
 
 json_t *tap_error(const char *text)

@@ -167,7 +167,9 @@ static void host_closed(void *context, struct hdl_push *push, const char *why)
 		log_info("tap %s: the connection to %s has ended: %s", tap->options->name,
 		         tap->options->node, why);
 	snprintf(host->why, sizeof(host->why), "%s%s", why,
-	         strstr(why, "version") != NULL ? "; install the same Heddle at both ends" : "");
+	         strstr(why, "version") != NULL        ? "; install the same Heddle at both ends"
+	         : strstr(why, "HEDDLE_LOCAL") != NULL ? "; set it at both, or at none"
+	                                               : "");
 	if (host->up)
 		ended_add(&tap->ended, json_pack("{s:o}", "counters", tap_counters(push)), why);
 	host->push = NULL;
@@ -382,6 +384,7 @@ static bool host_begin(struct tap *tap)
 		return false;
 	host->asker = -1;
 	tap->state = host;
+	snprintf(host->why, sizeof(host->why), "the unit has not answered yet");
 	if (tap->lan.kind->carrier != NULL)
 		tap->lan.kind->carrier(&tap->lan, false);
 	return true;
@@ -507,6 +510,12 @@ static uint64_t host_deadline(const struct tap *tap)
 	return tap->lan.groups >= 0 && host->groups_ns < quiet_ns ? host->groups_ns : quiet_ns;
 }
 
+static const char *host_waits_for(const struct tap *tap)
+{
+	const struct host *host = tap->state;
+	return host->up ? NULL : host->why;
+}
+
 static json_t *host_stat(struct tap *tap)
 {
 	static const char *const modes[] = {"rdma", "send"};
@@ -531,6 +540,8 @@ static json_t *host_stat(struct tap *tap)
 	json_object_set_new(answer, "ended", ended_json(&tap->ended));
 	if (host->why[0] != '\0')
 		json_object_set_new(answer, "why", json_string(host->why));
+	else if (!host->link)
+		json_object_set_new(answer, "why", json_string("the LAN of the unit has no link"));
 	return answer;
 }
 
@@ -581,6 +592,7 @@ static const struct hdl_push_ops host_ops = {.opened = host_opened,
 
 const struct tap_role tap_host = {.ops = &host_ops,
                                   .begin = host_begin,
+                                  .waits_for = host_waits_for,
                                   .turn = host_turn,
                                   .deadline = host_deadline,
                                   .ask = host_ask,

@@ -109,6 +109,8 @@ static void tap_wait(struct tap *tap, bool busy)
 	end = own < end ? own : end;
 	if (tap_seeks(tap))
 		end = tap->again_ns < end ? tap->again_ns : end;
+	if (tap->ready >= 0 && tap->ready_ns < end)
+		end = tap->ready_ns;
 	uint64_t left = busy || end <= now ? 0 : end - now;
 	struct timespec timeout = {.tv_sec = (time_t)(left / 1000000000),
 	                           .tv_nsec = (long)(left % 1000000000)};
@@ -203,15 +205,27 @@ static void tap_part(struct tap *tap)
 	}
 }
 
-/* Say that frames can pass, and let go of what the caller of the command waits for. */
-static void tap_tell_ready(int ready)
+/* Once frames can pass, or it has taken too long: say so to whoever has started us, and let go of
+ * what the caller of the command waits for. */
+static void tap_tell_ready(struct tap *tap)
 {
+	if (tap->ready < 0)
+		return;
+	const char *why = tap->role->waits_for != NULL ? tap->role->waits_for(tap) : NULL;
+	const char status = why != NULL && !tap->options->no_wait ? TAP_NOT_YET : 0;
+	if (why != NULL && clock_now_ns() < tap->ready_ns)
+		return;
+	if (status != 0)
+		fprintf(stderr, "heddle tap: %s is not connected yet: %s; it goes on trying\n",
+		        tap->options->name, why);
+	fflush(stderr);
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	for (int fd = 0; fd < 3 && null >= 0; fd++)
 		dup2(null, fd);
-	if (write(ready, "", 1) != 1)
+	if (write(tap->ready, &status, 1) != 1)
 		stopping = 1; /* nobody waits for us any more */
-	close(ready);
+	close(tap->ready);
+	tap->ready = -1;
 }
 
 int tap_run(const struct tap_options *options, int ready)
@@ -222,6 +236,8 @@ int tap_run(const struct tap_options *options, int ready)
 	                   .role = options->unit ? &tap_unit : &tap_host,
 	                   .control = -1,
 	                   .holder = -1,
+	                   .ready = ready,
+	                   .ready_ns = options->no_wait ? 0 : clock_now_ns() + TAP_READY_NS,
 	                   .lan = {.fd = -1, .listening = -1, .watch = -1, .groups = -1}};
 	sigaction(SIGTERM, &stop, NULL);
 	sigaction(SIGINT, &stop, NULL);
@@ -229,14 +245,13 @@ int tap_run(const struct tap_options *options, int ready)
 	bool good = tap_begin(&tap);
 	if (!good)
 		fprintf(stderr, "heddle tap: %s\n", tap.why);
-	else if (ready >= 0)
-		tap_tell_ready(ready);
-	else if (options->json)
-		tap_print_started(options, getpid());
+	else if (ready < 0 && options->json)
+		tap_print_started(options, getpid(), options->unit);
 	bool busy = true;
 	unsigned turns = 0;
 	while (good && !stopping) {
 		uint64_t written = tap.lan.tx_frames;
+		tap_tell_ready(&tap);
 		int done = hdl_push_run(tap.port);
 		tap_tend(&tap);
 		/* Frames that were written may have been answered already. */
@@ -250,6 +265,9 @@ int tap_run(const struct tap_options *options, int ready)
 		if (turns % TAP_TURNS == 0)
 			tap_wait(&tap, busy);
 	}
+	if (good && tap.ready >= 0)
+		fprintf(stderr, "heddle tap: %s was ended before it was connected\n",
+		        options->name);
 	if (good)
 		tap_part(&tap);
 	/* A regular end: the interface goes with us. After a kill it stays, for the next one. */

@@ -20,6 +20,7 @@
 #define TAP_TURNS         8u            /* turns with work between two looks at descriptors */
 #define TAP_RETRY_NS      100000000ull  /* between attempts of a host to reach its unit */
 #define TAP_PART_NS       2000000000ull /* for peers to answer at the end */
+#define TAP_READY_NS      5000000000ull /* for a host to connect, before its command returns */
 #define TAP_PATIENCE_NS   10000000ull   /* for a host that takes no frames, before others go on */
 #define TAP_QUIET_NS \
 	1000000000ull /* without a sign of life, until the other end is asked for one */
@@ -28,8 +29,9 @@
 
 struct tap_options {
 	bool unit, foreground, has_mac, has_mtu, offloads, json;
-	bool cells;  /* packets between machines are cells */
-	bool bridge; /* a host: others may be behind its interface */
+	bool no_wait; /* a host: do not wait for the unit */
+	bool cells;   /* packets between machines are cells */
+	bool bridge;  /* a host: others may be behind its interface */
 	struct rights rights;
 	const char *name, *node, *lan;
 	struct hdl_push_terms terms;
@@ -45,6 +47,9 @@ struct tap;
 struct tap_role {
 	const struct hdl_push_ops *ops;
 	bool (*begin)(struct tap *tap);
+	/* Why frames cannot pass yet; NULL: they can. The member is NULL: so they can from the
+	 * beginning. */
+	const char *(*waits_for)(const struct tap *tap);
 	/* Returns the number of things done. */
 	int (*turn)(struct tap *tap);
 	/* When turn() is to be called at the latest. */
@@ -69,17 +74,21 @@ struct tap {
 	int holder;     /* pidfd of a process in the namespace of the interface; -1 */
 	ino_t space;
 	uint64_t again_ns; /* when to look for the other end of the LAN */
+	int ready;         /* who waits until frames can pass; -1: nobody, */
+	uint64_t ready_ns; /* until then */
 	char why[LAN_WHY_BYTES];
 };
 
 extern const struct tap_role tap_host, tap_unit;
 
 /* Run until a signal or `heddle tap down'. @ready is a descriptor that is told when frames can
- * pass; -1: none. Returns an exit status; reasons are printed. */
+ * pass, or that they cannot yet, by one byte: 0 or TAP_NOT_YET; -1: none. Returns an exit status;
+ * reasons are printed. */
 int tap_run(const struct tap_options *options, int ready);
+#define TAP_NOT_YET 75 /* the exit status of a host that goes on trying: EX_TEMPFAIL */
 
-/* Print as JSON what was started, and by which process. */
-void tap_print_started(const struct tap_options *options, pid_t pid);
+/* Print as JSON what was started, by which process, and whether frames can pass. */
+void tap_print_started(const struct tap_options *options, pid_t pid, bool up);
 /* Print @whole, which is freed. */
 void tap_print_json(json_t *whole);
 

@@ -6,7 +6,7 @@
  *    4  version (2), 1
  *    6  kind (1)
  *    7  flags (1): 1 the host owns pools, 2 the unit does, 4 indications by message, 8 the sender
- *       speaks cells, 16 iWARP
+ *       speaks cells, 16 iWARP, 32 the sender uses no lanes
  *    8  mode (1), model (1), bytes of payload per packet (2)
  *   12  frame bytes (4), header bytes (2), iWARP: TCP port of the unit (2). In a request it is 1 if
  *       iWARP is to be used on one machine, too
@@ -38,7 +38,7 @@ struct setup {
 	uint16_t version;
 	uint8_t kind;
 	struct hdl_push_terms terms;
-	bool cells;
+	bool cells, no_lanes;
 	uint16_t mtu, tcp_port;
 	uint32_t from, to;
 	uint32_t qpn[2], psn[2];
@@ -54,7 +54,7 @@ static void setup_put(const struct setup *setup, uint8_t *out)
 	be16_store(out + 4, SETUP_VERSION);
 	out[6] = setup->kind;
 	out[7] = (uint8_t)(terms->host_owns | terms->unit_owns << 1 | terms->by_message << 2 |
-	                   setup->cells << 3 | terms->iwarp << 4);
+	                   setup->cells << 3 | terms->iwarp << 4 | setup->no_lanes << 5);
 	out[8] = terms->mode;
 	out[9] = terms->model;
 	be16_store(out + 10, setup->mtu);
@@ -87,6 +87,7 @@ static bool setup_get(struct setup *setup, const uint8_t *in, uint32_t bytes)
 	                                       .frame_bytes = be32_load(in + 12),
 	                                       .header_bytes = be16_load(in + 16)};
 	setup->cells = (in[7] & 8) != 0;
+	setup->no_lanes = (in[7] & 32) != 0;
 	setup->mtu = be16_load(in + 10);
 	setup->tcp_port = be16_load(in + 18);
 	setup->from = be32_load(in + 20);
@@ -133,6 +134,7 @@ static struct setup setup_of(const struct hdl_push *push, enum setup_kind kind)
 	struct setup setup = {.kind = (uint8_t)kind,
 	                      .terms = push->terms,
 	                      .cells = push->cells,
+	                      .no_lanes = push->port->limits.wire == HDL_WIRE_ALL,
 	                      .mtu = push->mtu,
 	                      .tcp_port = push->tcp_port,
 	                      .from = push->id,
@@ -225,6 +227,14 @@ static bool setup_wires_differ(const struct hdl_push_port *port, const struct hd
 	return wire && !request->terms.iwarp && request->cells && !port->limits.cells;
 }
 
+/* Would one end use lanes, and the other one a network? An iWARP connection is told by the host. */
+static bool setup_lanes_differ(const struct hdl_push_port *port, const struct hdl_cm_msg *msg,
+                               const struct setup *request)
+{
+	bool no_lanes = port->limits.wire == HDL_WIRE_ALL;
+	return msg->kind != HDL_CM_MAD && !request->terms.iwarp && request->no_lanes != no_lanes;
+}
+
 /* A host calls. */
 static void setup_requested(struct hdl_push_port *port, const struct hdl_cm_msg *msg,
                             const struct setup *request)
@@ -239,6 +249,8 @@ static void setup_requested(struct hdl_push_port *port, const struct hdl_cm_msg 
 		why = "an unknown mode or model";
 	else if (terms.iwarp && terms.mode == HDL_PUSH_SEND)
 		why = "iWARP has no send mode";
+	else if (setup_lanes_differ(port, msg, request))
+		why = "HEDDLE_LOCAL=off at one end only"; /* HDL_PUSH_NAME_BYTES fit */
 	else if (setup_wires_differ(port, msg, request))
 		why = "the unit does not speak cells";
 	else if (port->link_count == HDL_PUSH_MAX_LINKS)

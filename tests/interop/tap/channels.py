@@ -131,8 +131,9 @@ class Good(Table, Base):
         self.unit(HEDDLE_LOCAL="off")
         space = self.space()
         self.heddle("tap", "host", "u", "--tap", "eth0", "--name", "eth2", "--channel", "cells", "--netns", space.pid, node="h2",
-                    HEDDLE_LOCAL="off")
-        self.until("the reason", lambda: "does not speak cells" in self.stat("eth2").get("why", ""))
+                    HEDDLE_LOCAL="off", status=75)
+        self.assertIn("does not speak cells", self.errors)
+        self.assertIn("does not speak cells", self.stat("eth2")["why"])
         self.heddle("tap", "host", "u", "--tap", "eth1", "--channel", "iwarp", "--mode", "send", status=64)
         self.assertIn("not acknowledged", self.errors)
 

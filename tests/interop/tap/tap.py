@@ -196,7 +196,7 @@ class Configuration(Base):
         self.assertNotEqual(next(h for h in self.stat("unit")["hosts"] if h["name"] == "eth3")["mac"], mac)
         # With that address from the beginning it is not let in at all.
         three = self.space()
-        self.heddle("tap", "host", "u", "--tap", "eth0", "--name", "eth4", "--mac", mac, "--netns", three.pid, node="h4")
+        self.heddle("tap", "host", "u", "--tap", "eth0", "--name", "eth4", "--mac", mac, "--no-wait", "--netns", three.pid, node="h4")
         self.until("the reason", lambda: "another host has it" in self.stat("eth4").get("why", ""))
         self.ping(one)
 
@@ -319,7 +319,7 @@ class Recovery(Base):
         def start(words, node):
             done = subprocess.run([FOLDER / "heddle", *map(str, words)], env=dict(self.env, HEDDLE_NODE=node), capture_output=True, text=True,
                                   timeout=100)
-            return done.returncode == 0  # the agent may not have noticed yet that the old one is gone
+            return done.returncode in (0, 75)  # the agent may not have noticed yet that the old one is gone
         slow = []  # how long the carrier stayed after a unit was killed
         for number in range(int(os.environ.get("TAP_ROUNDS", "5"))):
             time.sleep(chance.random() / 5)
@@ -453,7 +453,8 @@ class Machines(Base):
 
     def test_nobody_there(self):
         space = self.space()
-        self.heddle("tap", "host", self.addresses[0], "--tap", "eth0", "--netns", space.pid, "--addr", self.addresses[1], **self.two)
+        self.heddle("tap", "host", self.addresses[0], "--tap", "eth0", "--netns", space.pid, "--addr", self.addresses[1], status=75, **self.two)
+        self.assertIn("the other end does not answer", self.errors)
         self.until("a reason", lambda: json.loads(self.heddle("tap", "stat", "--json", **self.two))[0].get("why"))
         self.assertFalse(self.carrier(space))
 
@@ -765,8 +766,35 @@ class Mistakes(Base):
         self.started.append(unit)
         self.addCleanup(unit.stdin.close)
         self.assertEqual(unit.stdout.readline(), "ready\n")
-        self.heddle("tap", "host", "y", "--tap", "eth0", "--netns", self.space().pid, node="h2")
+        self.heddle("tap", "host", "y", "--tap", "eth0", "--no-wait", "--netns", self.space().pid, node="h2")
         self.until("a reason", lambda: "install the same Heddle" in self.stat("eth0").get("why", ""))
+
+    def test_the_link_is_up_when_the_command_returns(self):
+        self.unit()
+        for way in ({}, {"HEDDLE_LOCAL": "off"}):
+            if way:  # both ends have to
+                self.heddle("tap", "down")
+                self.unit(**way)
+            for number in range(5):
+                space = self.space()
+                started = json.loads(self.heddle("tap", "host", "u", "--tap", "eth0", "--name", f"eth{number}", "--netns", space.pid, "--json",
+                                                 node=f"h{number}", **way))
+                self.assertTrue(started["up"])
+                self.assertTrue(self.carrier(space))
+                self.assertTrue(self.stat(f"eth{number}")["up"])
+
+    def test_addresses_that_are_none(self):
+        for wrong in ("999.1.1.1", "1.2.3", "1.2.3.4.5", "fd00:::1", "::g"):
+            self.fails("neither an address nor", "host", wrong, "--tap", "eth0", status=64)
+
+    def test_lanes_at_one_end_only(self):
+        for unit, host in (({}, {"HEDDLE_LOCAL": "off"}), ({"HEDDLE_LOCAL": "off"}, {})):
+            self.unit(**unit)
+            space = self.space()
+            self.heddle("tap", "host", "u", "--tap", "eth0", "--netns", space.pid, node="h2", status=75, **host)
+            self.assertIn("HEDDLE_LOCAL=off at one end only", self.errors)
+            self.assertIn("HEDDLE_LOCAL=off at one end only; set it at both, or at none", self.stat("eth0")["why"])
+            self.heddle("tap", "down")
 
     def test_limits_of_the_command(self):
         self.unit()
@@ -795,8 +823,14 @@ class Mistakes(Base):
 
     def test_unknown_unit_is_waited_for(self):
         space = self.space()
-        self.heddle("tap", "host", "u", "--tap", "eth0", "--netns", space.pid, node="h2")
-        self.until("a reason", lambda: "no node 'u'" in self.stat("eth0").get("why", ""))
+        self.heddle("tap", "host", "u", "--tap", "eth0", "--netns", space.pid, node="h2", status=75)
+        self.assertIn("there is no node 'u'", self.errors)
+        self.assertIn("goes on trying", self.errors)
+        self.assertIn("no node 'u'", self.stat("eth0")["why"])
+        self.assertIn("down", self.heddle("tap", "stat", "eth0"))
+        self.heddle("tap", "host", "u", "--tap", "eth1", "--netns", space.pid, "--no-wait", node="h2")
+        self.assertNotEqual(self.stat("eth1")["why"], "")
+        self.heddle("tap", "down", "eth1")
         self.assertFalse(self.carrier(space))
         self.unit()
         self.until("the carrier", lambda: self.carrier(space))
