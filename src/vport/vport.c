@@ -289,6 +289,7 @@ void port_frame(struct port *port, uint8_t *frame, size_t bytes)
 	port->in++;
 	port->in_bytes += length;
 	port_capture(port, frame + LINK_HEADER_BYTES, length, true);
+	vport_look(vport); /* we may have slept until it came */
 	vport_forward(vport, frame + LINK_HEADER_BYTES, length, (uint8_t)port->number);
 }
 

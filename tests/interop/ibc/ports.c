@@ -12,7 +12,6 @@
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
-#include <spawn.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -22,6 +21,7 @@
 #include "base/crc.h"
 #include "fabric/link.h"
 #include "ibc/observe.h"
+#include "net.h"
 #include "peer.h"
 #include "wire/be.h"
 #include "wire/ibc_config.h"
@@ -30,7 +30,7 @@
 
 static const char *const names[NODES] = {"n102", "n104", "s106", "s108"};
 static pid_t running[NODES];
-static char file[64];
+static char file[NET_FILE_BYTES];
 
 static const char nodes_text[] = "key 00112233445566778899aabbccddeeff\n"
                                  "node n102 id 102\n"
@@ -43,56 +43,22 @@ static const char nodes_text[] = "key 00112233445566778899aabbccddeeff\n"
 
 static pid_t start_node(const char *name)
 {
-	const char *program = getenv("HEDDLE_VPORT");
-	char *argv[] = {(char *)(uintptr_t)program,
-	                (char *)(uintptr_t) "--foreground",
-	                (char *)(uintptr_t) "--node",
-	                (char *)(uintptr_t)name,
-	                file,
-	                NULL};
-	pid_t pid = 0;
-	assert_non_null(program);
-	assert_int_equal(posix_spawn(&pid, program, NULL, NULL, argv, environ), 0);
-	return pid;
+	return net_start(file, name);
 }
 
 static void end_node(unsigned node, int signal)
 {
-	int status;
 	if (running[node] == 0)
 		return;
-	kill(running[node], signal);
-	assert_int_equal(waitpid(running[node], &status, 0), running[node]);
+	int status = net_end(running[node], signal);
 	if (signal == SIGTERM)
 		assert_int_equal(status, 0);
 	running[node] = 0;
 }
 
-/* Another test of this machine may use the UDP ports 7101 to 7106: every process has its own ones.
- */
-static uint16_t own_port(unsigned port)
-{
-	return (uint16_t)(10000u + (unsigned)getpid() % 2500u * 8u + port - 7100u);
-}
-
-/* Write a topology file, in which UDP ports are replaced by our own ones. */
 static void write_topology(const char *nodes, const char *links)
 {
-	snprintf(file, sizeof(file), "/tmp/ibc-ports-%d.conf", (int)getpid());
-	FILE *out = fopen(file, "we");
-	assert_non_null(out);
-	fputs(nodes, out);
-	for (const char *at = links, *next; *at != '\0'; at = next) {
-		unsigned port = 0;
-		next = at + 1;
-		if (*at == ':' && sscanf(at, ":%4u", &port) == 1 && port > 7100) {
-			fprintf(out, ":%u", own_port(port));
-			next = at + 5;
-		} else {
-			fputc(*at, out);
-		}
-	}
-	fclose(out);
+	net_write(file, nodes, links);
 }
 
 /* Write a topology with @links, and start all of it. */
@@ -666,7 +632,7 @@ static void only_the_peer_is_heard(void **state)
 	                            .route = {.pointer = 1},
 	                            .payload = (const uint8_t *)"forged",
 	                            .payload_bytes = 6};
-	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(own_port(7101))};
+	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(net_udp_port(7101))};
 	to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	int sock = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	link_begin(&forger);
@@ -729,7 +695,7 @@ static void a_neighbour_may_send_anything(void **state)
 {
 	(void)state;
 	struct neighbour other = {0};
-	struct sockaddr_in own = {.sin_family = AF_INET, .sin_port = htons(own_port(7102))},
+	struct sockaddr_in own = {.sin_family = AF_INET, .sin_port = htons(net_udp_port(7102))},
 	                   to = own;
 	struct timeval soon = {.tv_usec = 20000};
 	struct ibc_packet answer, packet = {.type = IBC_TYPE_READ_REQUEST,
@@ -741,7 +707,7 @@ static void a_neighbour_may_send_anything(void **state)
 	               "node n104 id 104\nnic guid 2 ports 0\n",
 	               "link n102:0 n104:0 udp 127.0.0.1:7101 127.0.0.1:7102\n");
 	own.sin_addr.s_addr = to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	to.sin_port = htons(own_port(7101));
+	to.sin_port = htons(net_udp_port(7101));
 	other.sock = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	assert_int_equal(bind(other.sock, (struct sockaddr *)&own, sizeof(own)), 0);
 	assert_int_equal(connect(other.sock, (struct sockaddr *)&to, sizeof(to)), 0);
