@@ -46,7 +46,8 @@ extern const struct port_kind port_udp, port_ethernet, port_memory;
 struct port {
 	struct vport *vport;
 	unsigned number;
-	const struct port_kind *kind; /* NULL: no link is configured */
+	struct vswitch_arrival arrival; /* the port of a NIC that its packets come through */
+	const struct port_kind *kind;   /* NULL: no link is configured */
 	const struct topology *topology;
 	const struct topology_link *way;
 	unsigned end; /* which end of it we are */

@@ -1,6 +1,7 @@
 /* The process that runs hardware ports. See vport.h. */
 #include "vport/vport.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
@@ -290,7 +291,9 @@ void port_frame(struct port *port, uint8_t *frame, size_t bytes)
 	port->in_bytes += length;
 	port_capture(port, frame + LINK_HEADER_BYTES, length, true);
 	vport_look(vport); /* we may have slept until it came */
-	vport_forward(vport, frame + LINK_HEADER_BYTES, length, (uint8_t)port->number);
+	int inport = vswitch_inport(&vport->vswitch, &port->arrival);
+	assert(inport >= 0); /* pairs with topology_vswitch(), which gave it that place */
+	vport_forward(vport, frame + LINK_HEADER_BYTES, length, (uint8_t)inport);
 }
 
 /* An application sends @record, whose packet is in vport->copy. */
@@ -472,13 +475,15 @@ static bool vport_open_port(struct vport *vport, unsigned number, uint32_t node)
 	unsigned end = 0;
 	const char *why = "";
 	int way = topology_link_at(vport->topology, node, (uint8_t)number, &end);
-	*port = (struct port){.vport = vport,
-	                      .number = number,
-	                      .topology = vport->topology,
-	                      .end = end,
-	                      .fd = -1,
-	                      .listener = -1,
-	                      .peer_bell = -1};
+	*port = (struct port){
+	        .vport = vport,
+	        .number = number,
+	        .arrival = {.hardware = true, .nic_port = vport->node->nic_ports[number]},
+	        .topology = vport->topology,
+	        .end = end,
+	        .fd = -1,
+	        .listener = -1,
+	        .peer_bell = -1};
 	link_begin(&port->link);
 	if (way < 0)
 		return true;

@@ -8,7 +8,7 @@
 
 #define NET_FILE_BYTES 64
 
-/* Another test of this machine may use UDP ports 7101 to 7106: every process has its own ones. */
+/* Another test of this machine may use UDP ports 7101 to 7106: every process has its own. */
 uint16_t net_udp_port(unsigned port);
 /* Write a topology file, in which UDP ports are replaced by our own ones; @file becomes its path. */
 void net_write(char file[NET_FILE_BYTES], const char *nodes, const char *links);
