@@ -30,10 +30,15 @@ int main(int argc, char **argv)
 		fflush(stdout);
 		if (in[0].revents == 0)
 			continue;
-		if (fgets(line, sizeof(line), stdin) == NULL ||
-		    IBC_Send(IBC_WRITE_REQUEST, &nic, 0, CHAT, line, (uint32_t)strcspn(line, "\n"),
-		             &route, (unsigned)atoi(argv[2])) != 0)
-			break;
+		if (fgets(line, sizeof(line), stdin) == NULL)
+			return IBC_Finish();
+		int result =
+		        IBC_Send(IBC_WRITE_REQUEST, &nic, 0, CHAT, line,
+		                 (uint32_t)strcspn(line, "\n"), &route, (unsigned)atoi(argv[2]));
+		if (result != 0) {
+			fprintf(stderr, "%s\n", IBC_ResultName(result));
+			return 1;
+		}
 	}
-	return IBC_Finish();
+	return 1;
 }

@@ -167,6 +167,19 @@ static void print_map(const struct topology *map, const struct discovery *discov
 	printf("%u nodes and switches, %u links\n", map->node_count, map->link_count);
 }
 
+/* Write @map as a topology file to @text. Returns its length, or 0. */
+static size_t print_conf(const struct topology *map, char *text)
+{
+	static const char head[] =
+	        "# As discovered; all links are shm. The file has no keys, and a switch without "
+	        "one "
+	        "takes no commands:\n# write \"key DIGITS\" above the first node (openssl rand "
+	        "-hex 16 makes one).\n";
+	memcpy(text, head, sizeof(head) - 1);
+	size_t bytes = topology_print(map, text + sizeof(head) - 1, TEXT_BYTES - sizeof(head) + 1);
+	return bytes > 0 ? bytes + sizeof(head) - 1 : 0;
+}
+
 int ibc_verb_discover(struct ibc_options *options, struct network *network)
 {
 	struct discovery *discovery = malloc(sizeof(*discovery));
@@ -180,8 +193,7 @@ int ibc_verb_discover(struct ibc_options *options, struct network *network)
 	if (good && options->svg != NULL)
 		good = write_text(network, options->svg, text, topology_svg(map, text, TEXT_BYTES));
 	if (good && options->conf != NULL)
-		good = write_text(network, options->conf, text,
-		                  topology_print(map, text, TEXT_BYTES));
+		good = write_text(network, options->conf, text, print_conf(map, text));
 	if (good && options->json)
 		good = write_text(network, "-", text,
 		                  topology_json(map, discovery, text, TEXT_BYTES));

@@ -42,8 +42,15 @@ static bool read_from(struct network *network, const char *path, const char *adv
 		return false;
 	}
 	size_t bytes = fread(text, 1, TOPOLOGY_MAX_FILE_BYTES + 1, file);
+	bool good = ferror(file) == 0;
+	if (!good) /* a directory can be opened */
+		fprintf(stderr, "%s: %s: %s%s\n", network->name, path, strerror(errno), advice);
 	fclose(file);
-	bool good = topology_parse(network->topology, text, bytes, &error);
+	if (!good) {
+		free(text);
+		return false;
+	}
+	good = topology_parse(network->topology, text, bytes, &error);
 	free(text);
 	if (!good) {
 		topology_explain(&error, path, message);
@@ -175,6 +182,7 @@ bool network_attach(struct network *network, const char *node)
 		return false;
 	}
 	network->own = index;
+	snprintf(network->node, sizeof(network->node), "%s", node);
 	return true;
 }
 
@@ -221,8 +229,14 @@ bool network_route(struct network *network, const char *text, struct IBC_Route *
 			        network->name, text);
 		return true;
 	}
-	if (network->own < 0 ||
-	    !topology_route(network->topology, (uint32_t)network->own, (uint32_t)to, &path) ||
+	if (network->own < 0) {
+		fprintf(stderr,
+		        "%s: %s is not in the topology, so no way from there is known; give a "
+		        "route such as 1-3-2\n",
+		        network->name, network->node);
+		return false;
+	}
+	if (!topology_route(network->topology, (uint32_t)network->own, (uint32_t)to, &path) ||
 	    path.hops + 1u > IBC_LIMIT_HOPS) {
 		fprintf(stderr, "%s: the topology has no way to %s\n", network->name, text);
 		return false;
@@ -295,7 +309,12 @@ void network_explain(const struct network *network, const struct network_answer 
 		snprintf(out, bytes, "ok");
 		break;
 	case NETWORK_NACK:
-		snprintf(out, bytes, "NACK: %s", IBC_ReasonName(answer->reason));
+		snprintf(out, bytes, "NACK: %s%s", IBC_ReasonName(answer->reason),
+		         answer->reason != IBC_NACK_NOT_ALLOWED ? ""
+		         : network_key(network, -1) != NULL
+		                 ? " (the switch has another key, or none)"
+		                 : " (the topology has no key; the switch takes no commands "
+		                   "without one)");
 		break;
 	case NETWORK_SILENT:
 		snprintf(out, bytes, "no answer within %u ms", network->timeout_ms);

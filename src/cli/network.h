@@ -12,6 +12,7 @@
 
 #include "fabric/topology.h"
 #include "fabric/topology_map.h"
+#include "port/agentmsg.h"
 #include "wire/ibc_config.h"
 
 struct network {
@@ -22,6 +23,7 @@ struct network {
 	unsigned timeout_ms;
 	int own;     /* the node of which we are a client, in the topology; -1: none yet */
 	bool chosen; /* by us: the user has not named it */
+	char node[AGENT_NAME_MAX]; /* its name */
 };
 
 /* Read the file @path whole into @network->topology. False: the reason has been printed. */

@@ -168,6 +168,7 @@ static void show_node(json_t *node)
 	size_t i;
 	json_t *item;
 	const char *route = json_string_value(json_object_get(node, "route"));
+	bool has_nics = strcmp(json_string_value(json_object_get(node, "kind")), "node") == 0;
 	printf("%s, %s %lld", json_string_value(json_object_get(node, "name")),
 	       json_string_value(json_object_get(node, "kind")),
 	       (long long)json_integer_value(json_object_get(node, "id")));
@@ -187,6 +188,10 @@ static void show_node(json_t *node)
 		       (long long)json_integer_value(json_object_get(item, "port")),
 		       json_string_value(json_object_get(item, "state")),
 		       link != NULL ? link : "-");
+		if (has_nics) /* what IBC_Send() takes */
+			printf("NIC %#llx port %-2lld  ",
+			       strtoull(json_string_value(json_object_get(item, "guid")), NULL, 0),
+			       (long long)json_integer_value(json_object_get(item, "nic_port")));
 		print_counters(json_object_get(item, "counters"));
 	}
 	json_array_foreach(json_object_get(node, "applications"), i, item)

@@ -53,10 +53,13 @@ static char *read_whole(const char *path, size_t *bytes)
 {
 	FILE *file = fopen(path, "re");
 	char *text = file != NULL ? malloc(TOPOLOGY_MAX_FILE_BYTES + 1) : NULL;
-	if (text == NULL)
-		fprintf(stderr, "heddle-vport: %s: %s\n", path, strerror(errno));
-	else
+	if (text != NULL)
 		*bytes = fread(text, 1, TOPOLOGY_MAX_FILE_BYTES + 1, file);
+	if (text == NULL || ferror(file) != 0) { /* a directory can be opened */
+		fprintf(stderr, "heddle-vport: %s: %s\n", path, strerror(errno));
+		free(text);
+		text = NULL;
+	}
 	if (file != NULL)
 		fclose(file);
 	return text;

@@ -147,6 +147,27 @@ class Example(Base):
         self.assertIn("s108, switch 108", self.heddle("vswitch", "show", "s108"))
         self.heddle("vswitch", "show", "nobody", status=1)
 
+    def test_show_has_what_a_program_needs(self):
+        """IBC_Send() takes the GUID of a NIC and a port of it: show prints both for each port of a node."""
+        lines = [line.split() for line in self.heddle("vswitch", "show", "n102").splitlines()]
+        self.assertIn(["port", "1", "up", "s106:2", "NIC", "0x1", "port", "1"], [line[:8] for line in lines])
+        self.assertIn(["port", "0", "down", "-", "NIC", "0x1", "port", "0"], [line[:8] for line in lines])
+        self.assertNotIn("NIC", self.heddle("vswitch", "show", "s106"))
+
+    def test_unknown_nodes(self):
+        bare = self.file("node n104 id 104\nnic guid 2 ports 0\n", "bare.conf")
+        self.heddle("ibc", "ping", "n104", "--node", "n102", "--file", bare, status=1)
+        self.assertIn("n102 is not in the topology, so no way from there is known", self.errors)
+        self.heddle("ibc", "ping", "n104", "--node", "nowhere", status=1)
+        self.assertIn("no process runs the ports of node nowhere", self.errors)
+
+    def test_chat_says_why(self):
+        """A wrong NIC: the example ends with a message, and not with success."""
+        env = {**self.env, "HEDDLE_NODE": "n102"}
+        for words, why in ((("7", "1", "3", "2"), "bad parameter"), (("1", "0", "3", "2"), "the port is down")):
+            chat = subprocess.run([FOLDER / "examples/example-ibc_chat", *words], env=env, input="hello\n", capture_output=True, text=True, timeout=60)
+            self.assertEqual((chat.returncode, chat.stderr.strip()), (1, why))
+
     def test_up_and_down(self):
         self.heddle("vswitch", "up", SOURCE / "examples/two-switches.conf", status=1)
         self.assertIn("is up already", self.errors)
@@ -166,6 +187,29 @@ class Example(Base):
         self.heddle("vswitch", "down", status=1)
         self.heddle("ibc", "ping", "n104", status=1)
         self.assertIn("heddle vswitch up FILE", self.errors)
+
+
+class Keyless(Base):
+    """Section 5 of the tutorial: the map that discovery writes has no keys."""
+
+    def test_map_of_a_map(self):
+        self.heddle("vswitch", "up", SOURCE / "examples/two-switches.conf")
+        conf = self.place / "map.conf"
+        self.heddle("ibc", "discover", "--conf", conf)
+        self.assertIn("has no keys", conf.read_text())
+        self.heddle("vswitch", "down")
+        self.heddle("vswitch", "up", conf)
+        self.assertIn("1 answered", self.heddle("ibc", "ping", "n104", "-c", "1"))
+        self.assertIn("NACK: not allowed (the topology has no key; the switch takes no commands without one)",
+                      self.heddle("ibc", "trace", "n104", status=1))
+        self.assertIn("NACK: not allowed (the switch has another key, or none)", self.heddle("ibc", "trace", "n104", "--key", EXAMPLE_KEY, status=1))
+        self.heddle("vswitch", "cut", "s106:3", status=1)
+        self.assertIn("has no key, so nobody may configure it", self.errors)
+        self.heddle("vswitch", "down")
+        conf.write_text(f"key {EXAMPLE_KEY}\n" + conf.read_text())
+        self.heddle("vswitch", "up", conf)
+        self.heddle("ibc", "trace", "n104")
+        self.assertIn("4 nodes and switches, 3 links", self.heddle("ibc", "discover"))
 
 
 class Administrator(Base):
@@ -303,6 +347,10 @@ class Files(Base):
         self.assertEqual(self.heddle("vswitch", "show"), "no virtual switch is up\n")
         self.heddle("vswitch", "up", self.place / "missing", status=1)
         self.assertIn("No such file", self.errors)
+        self.heddle("vswitch", "up", self.place, status=1)
+        self.assertIn(f"{self.place}: Is a directory", self.errors)
+        vport = subprocess.run([FOLDER / "heddle-vport", "--node", "a", self.place], env=self.env, capture_output=True, text=True, timeout=60)
+        self.assertEqual((vport.returncode, vport.stderr), (1, f"heddle-vport: {self.place}: Is a directory\n"))
         self.heddle("vswitch", "up", "--node", "c", self.file("node a id 1\n"), status=1)
         self.assertIn("has no node or switch 'c'", self.errors)
 

@@ -84,6 +84,12 @@ try:
         time.sleep(0.05)
     expect("store: set", done.stdout, "blue")
     expect("store: get", run("n104", example("ibc_lookup"), "colour"), "blue")
+    # As the tutorial says to compile a program.
+    lookup = Path(directory) / "lookup"
+    subprocess.run(["cc", f"-I{source}/include", source / "examples/ibc_lookup.c", f"-L{build}", "-libc", f"-Wl,-rpath,{build}", "-o", lookup],
+                   check=True, timeout=60)
+    expect("store: a program of one's own", run("n104", lookup, "colour"), "blue")
+    os.unlink(lookup)
     missing = subprocess.run([example("ibc_lookup"), "shape"], env=dict(env, HEDDLE_NODE="n104"), text=True, capture_output=True)
     expect("store: nothing there", missing.stdout, "not allowed")
 finally:

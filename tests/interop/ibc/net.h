@@ -10,7 +10,7 @@
 
 /* Another test of this machine may use UDP ports 7101 to 7106: every process has its own. */
 uint16_t net_udp_port(unsigned port);
-/* Write a topology file, in which UDP ports are replaced by our own ones; @file becomes its path. */
+/* Write a topology file, in which our own UDP ports stand for those; @file becomes its path. */
 void net_write(char file[NET_FILE_BYTES], const char *nodes, const char *links);
 /* Start the port process of the node or switch @name of @file. */
 pid_t net_start(const char *file, const char *name);
