@@ -18,14 +18,16 @@
 extern "C" {
 #endif
 
-#define HDL_PUSH_MAX_LINKS   64u /* connections of one port: hosts of a unit */
-#define HDL_PUSH_NAME_BYTES  32u
-#define HDL_PUSH_SPACE       0x01feu /* IP services (IBTA A11), protocol 254 of RFC 3692 */
-#define HDL_PUSH_SERVICE     4u      /* the usual one */
-#define HDL_PUSH_FDS         2u
-#define HDL_PUSH_CONNECT_NS  3000000000ull /* how long a connection may take to be made */
-#define HDL_PUSH_REPEAT_NS   250000000ull  /* between its messages, on a network */
-#define HDL_PUSH_MAX_RECEIVE 2048u         /* elements of all pools of one end */
+#define HDL_PUSH_MAX_LINKS         64u /* connections of one port: hosts of a unit */
+#define HDL_PUSH_NAME_BYTES        32u
+#define HDL_PUSH_SPACE             0x01feu /* IP services (IBTA A11), protocol 254 of RFC 3692 */
+#define HDL_PUSH_SERVICE           4u      /* the usual one */
+#define HDL_PUSH_FDS               2u
+#define HDL_PUSH_CONNECT_NS        3000000000ull /* how long a connection may take to be made */
+#define HDL_PUSH_REPEAT_NS         250000000ull  /* between its messages, on a network */
+#define HDL_PUSH_MAX_RECEIVE       2048u         /* elements of all pools of one end */
+#define HDL_PUSH_MAX_POOLS         8u            /* that one end offers at first */
+#define HDL_PUSH_MAX_ELEMENT_BYTES (1u << 24)
 
 struct hdl_push_port;
 struct hdl_push;
@@ -41,7 +43,21 @@ enum hdl_push_model {
 	HDL_PUSH_PULL_PULL  /* the receiver names an element before it is written */
 };
 
-/* What both ends agree on: the host proposes, the unit may lower frame_bytes and header_bytes. */
+/* A pool of buffers for frames, which its owner offers to the other end. */
+struct hdl_push_pool {
+	uint32_t elements;      /* of all pools of one end: HDL_PUSH_MAX_RECEIVE */
+	uint32_t element_bytes; /* up to HDL_PUSH_MAX_ELEMENT_BYTES */
+	/* What the pool is for: frames from this IPv4 address, to this TCP or UDP port. They go
+	 * there as long as an element is free and large enough; 0: any. */
+	uint32_t source;
+	uint16_t port;
+	/* Frames are indicated by the place of the element in the pool, in units of 256 bytes, and
+	 * their length, not by pool, element and length. It has to be the only pool. */
+	bool by_address;
+};
+
+/* What both ends agree on: the host proposes, the unit may lower frame_bytes and header_bytes. Each
+ * end says for itself which pools it offers. */
 struct hdl_push_terms {
 	uint8_t mode;          /* enum hdl_push_mode */
 	uint8_t model;         /* enum hdl_push_model */
@@ -51,6 +67,24 @@ struct hdl_push_terms {
 	bool iwarp;            /* channels over networks are iWARP connections; not HDL_PUSH_SEND */
 	uint16_t header_bytes; /* of the offload header before each frame, */
 	uint32_t frame_bytes;  /* and the longest frame with it */
+	/* The pools of this end, numbered from 0; none: pools for short and for long frames. One of
+	 * them has to take any frame. More may be offered when the other end asks for them. */
+	uint32_t pool_count;
+	struct hdl_push_pool pools[HDL_PUSH_MAX_POOLS];
+};
+
+/* A pool as it is now. */
+struct hdl_push_pool_state {
+	struct hdl_push_pool pool;
+	uint32_t index; /* as messages and immediate data name it */
+	uint32_t free;  /* elements that its writer may write */
+	bool flushing;  /* its owner, or its writer, wants it to go */
+	bool readable;  /* it is not written by the other end, but read (push-pull) */
+};
+
+/* Which element holds a frame. */
+struct hdl_push_indication {
+	uint32_t pool, element, bytes;
 };
 
 /* What the channels of a connection are made of. */
@@ -126,7 +160,8 @@ struct hdl_push_cfg {
 };
 
 struct hdl_push_ops {
-	/* A host wants to connect: NULL accepts, a sentence refuses. Not used by hosts. */
+	/* A host wants to connect: NULL accepts, a sentence refuses. @terms are its own, without
+	 * pools: fill in those of the unit. Not used by hosts. */
 	const char *(*accept)(void *context, const char *name, struct hdl_push_terms *terms);
 	/* The connection carries frames from now on. */
 	void (*opened)(void *context, struct hdl_push *push);
@@ -192,8 +227,8 @@ HDL_API void hdl_push_free(struct hdl_push_port *port);
  * Owner: the port owns *out until closed() returns.
  * Threads: the one that uses the port.
  * Blocks: until the node agent has answered.
- * Returns: 0; -HDL_ENOMEM, also when HDL_PUSH_MAX_LINKS is reached; -HDL_EINVAL the terms are not
- * possible; -HDL_EIO out of file descriptors; errors of hdl_cm_send(). */
+ * Returns: 0; -HDL_ENOMEM, also when HDL_PUSH_MAX_LINKS is reached; -HDL_EINVAL the terms or pools
+ * are not possible; -HDL_EIO out of file descriptors; errors of hdl_cm_send(). */
 HDL_API int hdl_push_connect(struct hdl_push_port *port, const struct hdl_gid *gid,
                              uint16_t service, const char *name, const struct hdl_push_terms *terms,
                              struct hdl_push **out);
@@ -297,6 +332,62 @@ HDL_API uint32_t hdl_push_close_all(struct hdl_push_port *port);
  * Blocks: no.
  * Returns: nothing. */
 HDL_API void hdl_push_break(struct hdl_push *push, const char *why);
+
+/* hdl_push_offer - offer one more pool
+ *
+ * The other end may write into it as soon as it has heard of it.
+ *
+ * Owner: @pool is copied; the memory is the connection's.
+ * Threads: the one that uses the port.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL there cannot be such a pool, this end receives frames in another way, or
+ * the connection is not open; -HDL_ENOMEM, also when there are too many pools or elements. */
+HDL_API int hdl_push_offer(struct hdl_push *push, const struct hdl_push_pool *pool);
+
+/* hdl_push_flush - withdraw a pool of this end
+ *
+ * Asks the other end to stop writing into pool @index. When it has, and the frames that are there
+ * have been delivered, the pool is freed, and hdl_push_pools() does not show it any more. If the
+ * other end does not answer within a second, its writes are refused from then on.
+ *
+ * Owner: nothing changes hands.
+ * Threads: the one that uses the port.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL there is no such pool, it is being withdrawn, or the connection is not
+ * open. */
+HDL_API int hdl_push_flush(struct hdl_push *push, uint32_t index);
+
+/* hdl_push_return - give back a pool of the other end
+ *
+ * This end does not write into pool @index of the other end any more, which may free it.
+ *
+ * Owner: nothing changes hands.
+ * Threads: the one that uses the port.
+ * Blocks: no.
+ * Returns: 0; -HDL_EINVAL there is no such pool, it is being given back, or the connection is not
+ * open. */
+HDL_API int hdl_push_return(struct hdl_push *push, uint32_t index);
+
+/* hdl_push_pools - list the pools of one end
+ *
+ * With @own, the pools of this end, else those of the other one as far as this end knows them.
+ *
+ * Owner: @list is the caller's, with room for @max.
+ * Threads: the one that uses the port.
+ * Blocks: no.
+ * Returns: how many there are, which may be more than @max. */
+HDL_API size_t hdl_push_pools(const struct hdl_push *push, bool own,
+                              struct hdl_push_pool_state *list, size_t max);
+
+/* hdl_push_indicated - which element holds the frame that is being delivered
+ *
+ * To be called by deliver().
+ *
+ * Owner: nothing changes hands.
+ * Threads: the one that uses the port.
+ * Blocks: no.
+ * Returns: true; false: the frame came as a message, or none is being delivered. */
+HDL_API bool hdl_push_indicated(const struct hdl_push *push, struct hdl_push_indication *at);
 
 /* hdl_push_agreed - the terms of a connection
  *

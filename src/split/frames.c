@@ -281,6 +281,19 @@ static void frames_release(struct split *split, const struct split_frame *frame)
 	own_release(split, pool, frame->element);
 }
 
+bool split_delivering(const struct split *split, struct push_indication *at)
+{
+	const struct split_frame *frame = &split->frames[split->frames_head % SPLIT_MAX_FRAMES];
+	if (!split->delivering || frame->pool == SPLIT_MAX_POOLS)
+		return false;
+	const struct split_pool *pool = &split->mine.pools[frame->pool];
+	*at = (struct push_indication){pool->at.index, frame->element, frame->bytes};
+	if (pool->local) /* the peer has named its own */
+		*at = (struct push_indication){split->theirs.pools[frame->from_pool].at.index,
+		                               frame->from_element, frame->bytes};
+	return true;
+}
+
 void split_deliver(struct split *split)
 {
 	while (split->frames_head != split->frames_tail && split->state != SPLIT_FAILED) {
@@ -290,7 +303,11 @@ void split_deliver(struct split *split)
 		if (frame->bytes > split->config.frame_bytes) {
 			split->counters[SPLIT_RX_TOO_LONG]++;
 		} else {
-			if (!split->user->deliver(split->user_context, frame->data, frame->bytes))
+			split->delivering = true;
+			bool taken = split->user->deliver(split->user_context, frame->data,
+			                                  frame->bytes);
+			split->delivering = false;
+			if (!taken)
 				return;
 			split->counters[SPLIT_RX_FRAMES]++;
 			split->counters[SPLIT_RX_BYTES] += frame->bytes;

@@ -45,6 +45,21 @@ bool split_offer(struct split *split, const struct split_plan *plan)
 	return own_add(split, plan, flags, way == WAY_SHOW, false) != NULL;
 }
 
+bool split_receives_in_pools(const struct split *split)
+{
+	return split_way_in(split) == WAY_WRITE || split_way_in(split) == WAY_ASK;
+}
+
+uint32_t split_pool_free(const struct split_side *side, const struct split_pool *pool, bool own)
+{
+	uint32_t count = 0;
+	if (!own)
+		return pool->free;
+	for (uint32_t i = 0; i < pool->at.elements; i++)
+		count += !pool->source && side->element[pool->first + i] == ELEMENT_OFFERED;
+	return count;
+}
+
 bool own_begin(struct split *split)
 {
 	for (uint32_t i = 0; i < split->config.plan_count; i++)

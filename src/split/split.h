@@ -261,6 +261,7 @@ struct split {
 	/* Frames that arrived, and what they wait for. */
 	struct split_frame frames[SPLIT_MAX_FRAMES];
 	uint32_t frames_head, frames_tail, frames_issued;
+	bool delivering;                  /* the one at the head */
 	uint32_t wanted[SPLIT_MAX_SLOTS]; /* pull-pull: sizes that the peer asked elements for */
 	uint32_t wanted_head, wanted_tail;
 	bool urgent; /* send updates now, not when there are many */
@@ -307,10 +308,16 @@ void split_untake(struct split *split);
 void split_send(struct split *split, uint32_t bytes);
 /* The user has room again. */
 void split_deliver(struct split *split);
+/* Within deliver(): where the frame is. False: it came as a message, or none is being delivered. */
+bool split_delivering(const struct split *split, struct push_indication *at);
 /* False: SPLIT_MAX_REQUESTS wait. */
 bool split_configure(struct split *split, const struct push_cfg *request, uint64_t token);
 /* Offer one more pool of this kind; false: not possible. */
 bool split_offer(struct split *split, const struct split_plan *plan);
+/* Does the peer write frames for this side into pools? */
+bool split_receives_in_pools(const struct split *split);
+/* How many elements of @pool, which is one of @side, its writer may write. */
+uint32_t split_pool_free(const struct split_side *side, const struct split_pool *pool, bool own);
 /* Withdraw own pool @index, after the peer has stopped writing. False: no such pool. */
 bool split_flush(struct split *split, uint32_t index);
 /* The other way round: tell the peer that its pool @index is not needed any more. */

@@ -53,6 +53,13 @@ void channels_config(const struct hdl_push *push, struct split_config *config)
 		config->plans[0].element_bytes = terms->frame_bytes;
 		config->plan_count = 1;
 	}
+	if (terms->pool_count == 0)
+		return;
+	config->plan_count = terms->pool_count;
+	for (uint32_t i = 0; i < terms->pool_count; i++)
+		config->plans[i] = pools_plan(&terms->pools[i]);
+	/* No other pool goes with one that is indicated by address. */
+	config->max_pools = terms->pool_count + (terms->pools[0].by_address ? 0 : EXTRA_POOLS);
 }
 
 static uint8_t *channels_receive(struct hdl_push *push, uint32_t channel, uint32_t i)
@@ -280,9 +287,12 @@ int channels_make(struct hdl_push *push)
 	struct hdl_push_port *port = push->port;
 	struct split_config config;
 	void *memory;
+	if (!pools_possible(&push->terms) ||
+	    (push->terms.iwarp && push->terms.mode == HDL_PUSH_SEND))
+		return -HDL_EINVAL;
 	channels_config(push, &config);
 	size_t bytes = split_memory_bytes(&config);
-	if (bytes == 0 || (push->terms.iwarp && push->terms.mode == HDL_PUSH_SEND))
+	if (bytes == 0)
 		return -HDL_EINVAL;
 	push->receives_at = (bytes + 4095) & ~(size_t)4095;
 	push->memory_bytes = push->receives_at + 2ull * SPLIT_RECEIVES * PUSH_MAX_BYTES;

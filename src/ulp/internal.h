@@ -115,6 +115,12 @@ int channels_poll(struct hdl_push *push);
 void channels_fence(struct hdl_push *push);
 void channels_config(const struct hdl_push *push, struct split_config *config);
 
+/* --- pools.c: pools that the user chooses --- */
+
+/* Can all pools of @terms be offered, and does one of them take any frame? */
+bool pools_possible(const struct hdl_push_terms *terms);
+struct split_plan pools_plan(const struct hdl_push_pool *pool);
+
 /* --- setup.c: how two ends agree; setup_wire.c: the same on a network --- */
 
 #define SETUP_BYTES   92u

@@ -274,7 +274,9 @@ static void setup_requested(struct hdl_push_port *port, const struct hdl_cm_msg 
 	if (error == 0)
 		error = channels_connect(push);
 	if (error != 0) {
-		setup_refuse(port, msg, request, "no memory, or terms too large");
+		setup_refuse(port, msg, request,
+		             error == -HDL_EINVAL ? "terms that are impossible"
+		                                  : "no memory, or terms too large");
 		log_debug("push: connection of %s: %s", push->name, hdl_strerror(error));
 		push_link_over(push, hdl_strerror(error));
 		return;
@@ -317,7 +319,10 @@ static void setup_answered(struct hdl_push *push, const struct hdl_cm_msg *msg,
 		               "the unit answered with other terms, or is of another version");
 		return;
 	}
-	push->terms = *got;
+	struct hdl_push_terms terms = *got;
+	terms.pool_count = asked->pool_count; /* these are ours, not agreed on */
+	memcpy(terms.pools, asked->pools, sizeof(terms.pools));
+	push->terms = terms;
 	setup_take_peer(push, msg, answer);
 	push->tcp_port = answer->tcp_port;
 	push->stream = asked->iwarp && answer->tcp_port != 0;
