@@ -5,6 +5,7 @@
 #include <argp.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,10 +88,12 @@ static int heddled_give_up(const struct options *options, const char *where, int
 
 /* Keep nothing of the program that happened to start the agent: neither its open files (a port that
  * it listens on would stay taken when it ends), nor the signals that one of its threads blocks, nor
- * its limits on files. */
+ * its limits on files, nor the processor to which one of its threads is pinned, nor its priority. */
 static void shed_starter(const struct options *options)
 {
 	static const int limits[] = {RLIMIT_NOFILE, RLIMIT_FSIZE};
+	static const struct sched_param ordinary;
+	cpu_set_t all;
 	unsigned keep = options->ready_fd >= 3 ? (unsigned)options->ready_fd : 2;
 	if (keep > 3)
 		close_range(3, keep - 1, 0);
@@ -105,6 +108,9 @@ static void shed_starter(const struct options *options)
 		limit.rlim_cur = limit.rlim_max;
 		setrlimit((__rlimit_resource_t)limits[i], &limit);
 	}
+	memset(&all, 0xff, sizeof(all)); /* the kernel leaves out those that we may not use */
+	sched_setaffinity(0, sizeof(all), &all);
+	sched_setscheduler(0, SCHED_OTHER, &ordinary);
 	signal(SIGXFSZ, SIG_IGN); /* where the hard limit is low too, the call fails and says so */
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGCHLD, SIG_IGN); /* forwarders: nobody waits for them */

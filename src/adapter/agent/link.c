@@ -3,7 +3,6 @@
  * call that needs an agent starts another one. */
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,6 +15,7 @@
 #include "base/cancel.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "port/agentstart.h"
 #include "port/bell.h"
 #include "port/rundir.h"
@@ -391,7 +391,6 @@ static void *mend(void *context)
  * for peers that die. */
 static void start_mending(struct hdl_adapter *adapter)
 {
-	sigset_t all, before;
 	pthread_mutex_lock(&adapter->agent.lock);
 	bool runs = adapter->agent.mender_runs;
 	adapter->agent.mend_again = adapter->agent.mender_runs = true;
@@ -402,10 +401,7 @@ static void start_mending(struct hdl_adapter *adapter)
 		return;
 	if (adapter->agent.mending)
 		pthread_join(adapter->agent.mender, NULL);
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	adapter->agent.mending = pthread_create(&adapter->agent.mender, NULL, mend, adapter) == 0;
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	adapter->agent.mending = thread_start(&adapter->agent.mender, mend, adapter) == 0;
 	if (!adapter->agent.mending)
 		mend(adapter);
 }

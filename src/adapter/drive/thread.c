@@ -19,7 +19,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -29,6 +28,7 @@
 #include "adapter/adapter.h"
 #include "adapter/net/tcp_port.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "port/bell.h"
 
 #define DRIVEN_LOOKS 200u /* one pause instruction each: several microseconds */
@@ -339,17 +339,8 @@ static void *thread_main(void *context)
 
 int adapter_start_thread(struct hdl_adapter *adapter)
 {
-	/* Signals belong to the program and go to its threads, except for those that a thread
-	 * raises itself: fault.c needs them. */
-	sigset_t program, before;
-	sigfillset(&program);
-	sigdelset(&program, SIGSEGV);
-	sigdelset(&program, SIGBUS);
-	sigdelset(&program, SIGFPE);
-	sigdelset(&program, SIGILL);
-	pthread_sigmask(SIG_SETMASK, &program, &before);
-	int error = pthread_create(&adapter->drive.thread, NULL, thread_main, adapter);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	/* Signals that the thread raises itself are delivered to it: fault.c needs them. */
+	int error = thread_start(&adapter->drive.thread, thread_main, adapter);
 	if (error != 0) {
 		errno = error;
 		log_error("cannot start the adapter's thread: %m; end some programs, or raise "

@@ -12,6 +12,7 @@
 
 #include "adapter/track/track.h"
 #include "base/fd.h"
+#include "base/thread.h"
 
 static pthread_mutex_t fetch_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t fetch_free = PTHREAD_COND_INITIALIZER;
@@ -93,16 +94,12 @@ static void *fetch_thread(void *context)
 /* With the lock. */
 static bool fetch_start(void)
 {
-	sigset_t all, before;
 	int bell = fd_aside(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 	if (bell < 0)
 		return false;
 	atomic_store(&fetch_bell, bell);
 	atomic_store(&fetch_quits, false);
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	bool started = pthread_create(&fetcher, NULL, fetch_thread, NULL) == 0;
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	bool started = thread_start(&fetcher, fetch_thread, NULL) == 0;
 	if (!started) {
 		atomic_store(&fetch_bell, -1);
 		close(bell);

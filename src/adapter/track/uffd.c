@@ -20,6 +20,7 @@
 
 #include "adapter/track/track.h"
 #include "base/fd.h"
+#include "base/thread.h"
 
 static pthread_mutex_t uffd_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct track *tracked[TRACK_MAX];
@@ -123,17 +124,11 @@ static bool uffd_watch(int fd, uint64_t index)
 
 static bool uffd_start(void)
 {
-	sigset_t all, before;
 	uffd_epoll = fd_aside(epoll_create1(EPOLL_CLOEXEC));
 	uffd_bell = fd_aside(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 	atomic_store(&uffd_quits, false);
 	bool started = uffd_epoll >= 0 && uffd_bell >= 0 && uffd_watch(uffd_bell, TRACK_MAX);
-	if (started) {
-		sigfillset(&all);
-		pthread_sigmask(SIG_SETMASK, &all, &before);
-		started = pthread_create(&resolver, NULL, uffd_thread, NULL) == 0;
-		pthread_sigmask(SIG_SETMASK, &before, NULL);
-	}
+	started = started && thread_start(&resolver, uffd_thread, NULL) == 0;
 	if (!started)
 		uffd_close();
 	return started;

@@ -20,10 +20,10 @@
  *
  * One thread does all of this. It ends when no identifier waits. */
 #include <assert.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/thread.h"
 #include "compat/cm/cm.h"
 
 #define TRIES       20
@@ -139,11 +139,7 @@ static bool start(struct cm_id *id, enum cm_wait what, uint64_t ns)
 {
 	if (!running) {
 		pthread_t thread;
-		sigset_t all, before;
-		sigfillset(&all);
-		pthread_sigmask(SIG_SETMASK, &all, &before);
-		running = pthread_create(&thread, NULL, cm_wait_watch, NULL) == 0;
-		pthread_sigmask(SIG_SETMASK, &before, NULL);
+		running = thread_start(&thread, cm_wait_watch, NULL) == 0;
 		if (!running)
 			return false;
 		pthread_detach(thread);

@@ -12,13 +12,13 @@
 
 #include <assert.h>
 #include <poll.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/thread.h"
 
 #define BUCKETS 1024u
 
@@ -159,12 +159,7 @@ int compat_events_start(struct hdl_adapter *adapter)
 	pthread_t thread;
 	if (served == adapter)
 		return 0;
-	/* Signals are meant for the program's own threads. */
-	sigset_t all, before;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	int error = pthread_create(&thread, NULL, verbs_event_serve, adapter);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	int error = thread_start(&thread, verbs_event_serve, adapter);
 	if (error != 0) {
 		log_error("the thread for events could not be started: %s; end some programs, or "
 		          "raise \"ulimit -u\" or \"ulimit -v\"",
