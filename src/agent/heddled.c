@@ -88,7 +88,8 @@ static int heddled_give_up(const struct options *options, const char *where, int
 
 /* Keep nothing of the program that happened to start the agent: neither its open files (a port that
  * it listens on would stay taken when it ends), nor the signals that one of its threads blocks, nor
- * its limits on files, nor the processor to which one of its threads is pinned, nor its priority. */
+ * its limits on files, nor the processor to which one of its threads is pinned, nor its
+ * priority. */
 static void shed_starter(const struct options *options)
 {
 	static const int limits[] = {RLIMIT_NOFILE, RLIMIT_FSIZE};

@@ -40,7 +40,8 @@ uint64_t cring_look_room(struct cring *ring)
 		out->wild += pring_judge(&out->rdptr, out->wrptr - out->rdptr, read) == PRING_WILD;
 		room = out->units - (out->wrptr - out->rdptr);
 	}
-	/* Elsewhere: ask for it, once while the queue is full, and behind the bytes that fill it. */
+	/* Elsewhere: ask for it, once while the queue is full, and behind the bytes that fill
+	 * it. */
 	if (room == 0 && ring->peer == NULL && out->published == out->wrptr &&
 	    ring->asked != out->wrptr) {
 		const uint32_t wanted = 1;
@@ -131,8 +132,8 @@ static bool cring_tell_by_store(struct cring_block *own, uint64_t units,
 	for (;;) {
 		bool asked = atomic_exchange(&in->room_copy, 0) != 0;
 		uint64_t read = atomic_load_explicit(&in->rdptr, memory_order_acquire); /* P10 */
-		/* It asked when the queue was full, as far as it knew: that is no news then, and the
-		 * question stays. */
+		/* It asked when the queue was full, as far as it knew: that is no news then, and
+		 * the question stays. */
 		bool news = read != atomic_load(&in->wrptr_copy) - units;
 		if (asked && !news) {
 			atomic_store(&in->room_copy, 1); /* P7, which the peer cannot make here */

@@ -1,8 +1,8 @@
-/* Two processes of one machine and an aperture between them, mapped as the same pages (AP9):
- * plain stores appear in both directions without any call, closing revokes for real though the
- * peer keeps its mapping, and the next connection has other pages. A peer that dies takes nothing
- * along. A peer that closes first keeps the pages until the owner, who hears of it first, acts. Where
- * the next peer does not share its pages, the same range is tracked. */
+/* Two processes of one machine and an aperture between them, mapped as the same pages (AP9): plain
+ * stores appear in both directions without any call, closing revokes for real though the peer keeps
+ * its mapping, and the next connection has other pages. A peer that dies takes nothing along. A
+ * peer that closes first keeps the pages until the owner, who hears of it first, acts. Where the
+ * next peer does not share its pages, the same range is tracked. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -269,8 +269,8 @@ static uint16_t next_event(struct hdl_eventq *queue)
 	return event.type;
 }
 
-/* A peer that keeps the pages after its CLOSE: the owner hears of the CLOSE first, and then takes the
- * pages away by closing, or by handing the aperture to the next peer. */
+/* A peer that keeps the pages after its CLOSE: the owner hears of the CLOSE first, and then takes
+ * the pages away by closing, or by handing the aperture to the next peer. */
 static void ap9_a_peer_that_keeps_its_mapping(void **state)
 {
 	(void)state;

@@ -1,7 +1,7 @@
 /* A circular queue between two processes that reach each other over UDP (AP8): an event follows
  * hdl_cqueue_arm(), for data and for room, as soon as the packets have been placed, and a call that
- * waits sleeps until then instead of looking again and again. Whatever has been read is room for the
- * writer, though the reader makes no further call. */
+ * waits sleeps until then instead of looking again and again. Whatever has been read is room for
+ * the writer, though the reader makes no further call. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
