@@ -138,6 +138,14 @@ static int attach_result(unsigned wanted, int apid)
 		return IBC_BADPARAM;
 	case ENOMEM:
 		return IBC_MALLOC_FAILED;
+	case ENOSPC:
+		log_error(
+		        "the virtual switch of this node is full: its %u general APIDs are taken, "
+		        "it has %u clients, or there are too many nodes; end some clients "
+		        "(\"heddle "
+		        "vswitch show\" lists them), then try again",
+		        IBC_LIMIT_GENERAL_APIDS, IBC_LIMIT_CLIENTS);
+		return IBC_ATTACH_FAILED;
 	case ECONNREFUSED: /* logged */
 		return IBC_ATTACH_FAILED;
 	default:

@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -667,27 +668,120 @@ static void kept_packets_have_a_time_limit(void **state)
 	assert_memory_equal(in, "first", 5);
 }
 
+/* Gets a packet for all and one for itself, and tells of each; then waits for its end. */
+static void get_two(int channel)
+{
+	IBC_HANDLE handle;
+	char in[IBC_LIMIT_PAYLOAD];
+	MUST(IBC_RecvPost(&handle) == 0);
+	peer_say(channel, 'r');
+	for (unsigned i = 0; i < 2; i++) {
+		MUST(IBC_RecvWait(handle, NULL, in, NULL, NULL, NULL) == IBC_RECVDONE);
+		peer_say(channel, in[0]);
+	}
+	peer_hear(channel);
+}
+
 static void limit_of_clients(void **state)
 {
 	(void)state;
 	struct peer peers[IBC_LIMIT_CLIENTS];
+	struct IBC_Counters counters;
 	unsigned count = 0;
 	peer_take_key();
 	for (unsigned apid = 16; apid < 31; apid++)
-		peers[count++] = peer_start(apid, peer_silent);
-	peers[count++] = peer_start(63, peer_silent);
+		peers[count++] = peer_start(apid, get_two);
+	peers[count++] = peer_start(63, get_two);
 	unsetenv("HEDDLE_IBC_KEY");
 	while (count < IBC_LIMIT_CLIENTS - 1)
-		peers[count++] = peer_start(IBC_CLIENTANY, peer_silent);
+		peers[count++] = peer_start(IBC_CLIENTANY, get_two);
 	for (unsigned i = 0; i < count; i++) {
 		assert_int_not_equal(peers[i].apid, 0);
 		assert_int_equal(peer_hear(peers[i].channel), 'r');
 	}
 	/* With ourselves, the switch is full. */
 	assert_int_equal(peer_start(IBC_CLIENTANY, peer_silent).apid, 0);
+	/* Each of them gets what is for all, and what is for it alone. */
 	assert_int_equal(send_to(IBC_CLIENTALL, "to everybody"), 0);
 	for (unsigned i = 0; i < count; i++)
-		peer_end(&peers[i], 0);
+		assert_int_equal(peer_hear(peers[i].channel), 't');
+	for (unsigned i = 0; i < count; i++)
+		if (peers[i].apid != IBC_CLIENTALL)
+			assert_int_equal(send_to(peers[i].apid, "alone"), 0);
+	for (unsigned i = 0; i < count; i++)
+		if (peers[i].apid != IBC_CLIENTALL)
+			assert_int_equal(peer_hear(peers[i].channel), 'a');
+	assert_int_equal(IBC_Statistics(&counters), 0);
+	assert_int_equal(counters.Nacks, 0);
+	for (unsigned i = 0; i < count; i++)
+		peer_end(&peers[i], SIGKILL);
+}
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define LIMITED_MEMORY false /* a sanitizer needs terabytes of addresses */
+#else
+#define LIMITED_MEMORY true
+#endif
+
+/* No more memory than is in use now; or without a limit. */
+static void limit_memory(bool limit)
+{
+	unsigned long pages = 0;
+	struct rlimit room = {.rlim_cur = RLIM_INFINITY, .rlim_max = RLIM_INFINITY};
+	FILE *file = fopen("/proc/self/statm", "re");
+	MUST(file != NULL && fscanf(file, "%lu", &pages) == 1);
+	fclose(file);
+	if (limit)
+		room.rlim_cur = pages * (unsigned long)sysconf(_SC_PAGESIZE);
+	MUST(setrlimit(RLIMIT_AS, &room) == 0);
+}
+
+/* What the allocator has in store, too. */
+static void take_all_memory(void)
+{
+	limit_memory(true);
+	for (size_t bytes = 1u << 20; bytes >= 16; bytes /= 2)
+		while (malloc(bytes) != NULL)
+			;
+}
+
+/* Registering, and posting receives, without memory: the calls say so, and work again later. */
+static void without_memory(int channel)
+{
+	enum { SPARE = 64 };
+	static void *spare[SPARE];
+	static IBC_HANDLE handles[IBC_LIMIT_HANDLES];
+	unsigned count = 0;
+	int result;
+	MUST(IBC_Finish() == 0);
+	take_all_memory();
+	MUST(IBC_Init(IBC_CLIENTANY, NULL, NULL, NULL) == IBC_MALLOC_FAILED);
+	MUST(IBC_Finish() == IBC_NOT_INITIALIZED);
+	limit_memory(false);
+	MUST(IBC_Init(IBC_CLIENTANY, NULL, NULL, NULL) == 0);
+	for (unsigned i = 0; i < SPARE; i++)
+		MUST((spare[i] = malloc(2 * IBC_LIMIT_PAYLOAD)) != NULL);
+	take_all_memory();
+	MUST(IBC_RecvPost(&handles[0]) == IBC_MALLOC_FAILED);
+	for (unsigned i = 0; i < SPARE; i++)
+		free(spare[i]);
+	while ((result = IBC_RecvPost(&handles[count])) == 0)
+		count++;
+	MUST(result == IBC_MALLOC_FAILED && count > 0);
+	MUST(IBC_CloseHandle(handles[0]) == 0);
+	MUST(IBC_RecvPost(&handles[0]) == 0); /* in its place */
+	peer_say(channel, 'd');
+}
+
+static void memory_runs_out(void **state)
+{
+	(void)state;
+	if (!LIMITED_MEMORY)
+		skip();
+	struct peer other = peer_start(IBC_CLIENTANY, without_memory);
+	assert_int_not_equal(other.apid, 0);
+	assert_int_equal(peer_hear(other.channel), 'd');
+	peer_end(&other, SIGKILL);
 }
 
 /* Sends many packets as fast as it can, and ends when all of them have been handed over. */
@@ -990,6 +1084,7 @@ int main(void)
 	        WITH_CLIENT(limit_of_kept_packets),
 	        WITH_CLIENT(kept_packets_have_a_time_limit),
 	        WITH_CLIENT(limit_of_clients),
+	        cmocka_unit_test(memory_runs_out),
 	        WITH_CLIENT(nothing_is_lost_while_somebody_reads),
 	        WITH_CLIENT(a_receiver_that_does_not_read),
 	        WITH_CLIENT(requests_and_answers),

@@ -413,12 +413,20 @@ class Namespaces(Base):
         export HEDDLE_DIR=$A
         "$HEDDLE" vswitch up --node n102 --node s106 $FILE
         at_far "$HEDDLE" vswitch up --node s108 --node n104 $FILE
-        for i in $(seq 300); do "$HEDDLE" ibc ping n104 -c 1 && break; sleep 0.1; done
-        "$HEDDLE" ibc trace n104
-        at_far "$HEDDLE" ibc trace n102
-        "$HEDDLE" ibc discover
+        until_says() { what=$1; shift; for i in $(seq 300); do "$@" >$A.said 2>&1 || true; grep -q "$what" $A.said && break; sleep 0.1; done; cat $A.said; }
+        echo "@ up"; until_says "1 answered" "$HEDDLE" ibc ping n104 -c 1
+        echo "@ ping"; "$HEDDLE" ibc ping n104 -c 3 -s 1000
+        echo "@ trace"; "$HEDDLE" ibc trace n104
+        echo "@ back"; at_far "$HEDDLE" ibc trace n102
+        echo "@ discover"; "$HEDDLE" ibc discover
         at_far "$HEDDLE" vswitch cut n104:0
-        "$HEDDLE" ibc ping n104 -c 1 -t 500 || echo "cut"
+        echo "@ cut"; until_says "NACK" "$HEDDLE" ibc ping n104 -c 1 -t 500
+        echo "@ beyond"; "$HEDDLE" ibc ping s108 -c 1
+        echo "@ less"; until_says "3 nodes" "$HEDDLE" ibc discover
+        at_far "$HEDDLE" vswitch heal n104:0
+        echo "@ healed"; "$HEDDLE" ibc ping n104 -c 1
+        ip link set va down
+        echo "@ unplugged"; until_says "NACK" "$HEDDLE" ibc ping n104 -c 1 -t 500
     """
 
     def test_two_namespaces(self):
@@ -431,16 +439,19 @@ class Namespaces(Base):
         far.mkdir(mode=0o700)
         env = {**self.env, "A": str(self.directory), "B": str(far), "FILE": str(path), "HEDDLE": str(FOLDER / "heddle")}
         done = subprocess.run([*how, "sh", "-c", self.SCRIPT], env=env, capture_output=True, text=True, timeout=150)
-        said = done.stdout + done.stderr
-        self.assertEqual(done.returncode, 0, said)
-        self.assertIn("1 sent, 1 answered", said)
-        for way in (["n102", "s106", "s108", "n104"], ["n104", "s108", "s106", "n102"]):
-            traced = [line.split() for line in done.stdout.splitlines()]
-            names = [words[2] for words in traced if len(words) > 3 and words[0].isdigit() and words[2] in way]
-            self.assertIn(way, [names[i:i + 4] for i in range(len(names))], said)
-        self.assertIn("4 nodes and switches, 3 links", said)
-        self.assertTrue(said.rstrip().splitlines(), said)
-        self.assertIn("cut", done.stdout.splitlines(), said)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        said = dict(part.split("\n", 1) for part in done.stdout.split("@ ")[1:])
+        self.assertIn("1 sent, 1 answered", said["up"])
+        self.assertEqual(said["ping"].count("1000 bytes from 1-3-2"), 3)
+        self.assertIn("3 sent, 3 answered", said["ping"])
+        for part, way in (("trace", ["n102", "s106", "s108", "n104"]), ("back", ["n104", "s108", "s106", "n102"])):
+            self.assertEqual([line.split()[2] for line in said[part].splitlines()], way)
+        self.assertIn("4 nodes and switches, 3 links", said["discover"])
+        self.assertEqual(said["cut"], "1-3-2: NACK: port down\n1 sent, 0 answered\n")
+        self.assertIn("1 sent, 1 answered", said["beyond"])
+        self.assertIn("3 nodes and switches, 2 links", said["less"])
+        self.assertIn("1 sent, 1 answered", said["healed"])
+        self.assertEqual(said["unplugged"].splitlines()[0], "1-3-2: NACK: port down")
 
 
 if __name__ == "__main__":
