@@ -17,7 +17,10 @@
 #define BLOCK_INTERFACE  1u
 #define BLOCK_STATISTICS 5u
 #define BLOCK_PACKET     6u
+#define BLOCK_RESERVE    0x80484c44u /* bit 31: for local use */
 #define ORDER_MAGIC      0x1a2b3c4du
+#define RESERVE_MAGIC    0x7265736fu /* the first word of its body: it is ours */
+#define RESERVE_LEAST    16u         /* bytes of a block with the magic and nothing else */
 #define OPT_END          0u
 #define OPT_COMMENT      1u
 #define SHB_APPLICATION  4u
@@ -110,18 +113,31 @@ static uint32_t make_section(uint8_t *out)
 	return block_end(&block);
 }
 
-static uint32_t make_interface(uint8_t *out, enum pcapng_link link, const char *name,
-                               const char *description)
+struct interface_words {
+	enum pcapng_link link;
+	const char *name, *description;
+};
+
+static uint32_t make_interface(uint8_t *out, const struct interface_words *words)
 {
 	const uint8_t nanoseconds = 9;
 	struct block block = block_begin(out, BLOCK_INTERFACE);
-	put16(&block, (uint16_t)link);
+	put16(&block, (uint16_t)words->link);
 	put16(&block, 0);
 	put32(&block, 0); /* no limit on what is kept of a packet */
-	put_text(&block, IF_NAME, name, PCAPNG_NAME_BYTES);
-	put_text(&block, IF_DESCRIPTION, description, PCAPNG_NAME_BYTES);
+	put_text(&block, IF_NAME, words->name, PCAPNG_NAME_BYTES);
+	put_text(&block, IF_DESCRIPTION, words->description, PCAPNG_NAME_BYTES);
 	put_option(&block, IF_TSRESOL, &nanoseconds, 1);
 	put32(&block, OPT_END);
+	return block_end(&block);
+}
+
+static uint32_t make_reserve(uint8_t *out, uint32_t bytes)
+{
+	struct block block = block_begin(out, BLOCK_RESERVE);
+	put32(&block, RESERVE_MAGIC);
+	memset(out + block.used, 0, bytes - RESERVE_LEAST);
+	block.used += bytes - RESERVE_LEAST;
 	return block_end(&block);
 }
 
@@ -173,36 +189,57 @@ static bool read_head(int fd, struct window *window, off_t at, struct block_head
 	return true;
 }
 
-/* The number of interfaces in the last section of a file of @size bytes. -EEXIST: not a capture
- * that we can append to. */
-static int count_in(int fd, off_t size, struct window *window, uint32_t *count)
+/* What a file has in its last section. */
+struct layout {
+	bool empty; /* the file */
+	uint32_t interfaces;
+	off_t reserve_at;
+	uint32_t reserve_bytes; /* 0: there is none, or interfaces follow it */
+};
+
+static void layout_take(struct layout *layout, const struct block_head *head, off_t at)
+{
+	switch (head->type) {
+	case BLOCK_SECTION:
+		*layout = (struct layout){0};
+		return;
+	case BLOCK_INTERFACE:
+		/* What is behind the reserve has a number: nothing may get in before it. */
+		layout->reserve_bytes = 0;
+		layout->interfaces++;
+		return;
+	case BLOCK_RESERVE:
+		if (head->magic == RESERVE_MAGIC && head->length >= RESERVE_LEAST) {
+			layout->reserve_at = at;
+			layout->reserve_bytes = head->length;
+		}
+	}
+}
+
+/* The layout of a file of @size bytes. -EEXIST: not a capture that we can append to. */
+static int layout_of(int fd, off_t size, struct window *window, struct layout *layout)
 {
 	struct block_head head;
 	window->bytes = 0;
-	*count = 0;
+	*layout = (struct layout){.empty = size == 0};
 	for (off_t at = 0; at < size; at += (off_t)head.length) {
 		if (!read_head(fd, window, at, &head) || head.length < sizeof(head) ||
 		    head.length % 4 != 0 || (off_t)head.length > size - at ||
 		    (at == 0 && head.type != BLOCK_SECTION) ||
 		    (head.type == BLOCK_SECTION && head.magic != ORDER_MAGIC))
 			return -EEXIST;
-		if (head.type == BLOCK_SECTION)
-			*count = 0;
-		else if (head.type == BLOCK_INTERFACE)
-			(*count)++;
+		layout_take(layout, &head, at);
 	}
 	return 0;
 }
 
-/* The same; 0 and *empty: the file is empty. */
-static int count_interfaces(int fd, uint32_t *count, bool *empty)
+static int read_layout(int fd, struct layout *layout)
 {
 	struct stat status;
 	if (fstat(fd, &status) != 0)
 		return -errno;
-	*empty = status.st_size == 0;
 	struct window *window = malloc(sizeof(*window));
-	int result = window == NULL ? -ENOMEM : count_in(fd, status.st_size, window, count);
+	int result = window == NULL ? -ENOMEM : layout_of(fd, status.st_size, window, layout);
 	free(window);
 	return result;
 }
@@ -222,15 +259,15 @@ static int open_path(const char *path, bool *regular)
 /* Can a capture be appended to @path? @anew: empty the file, unless a process uses it. */
 static int pcapng_look_at(const char *path, bool anew)
 {
-	bool regular, empty;
-	uint32_t count;
+	bool regular;
+	struct layout layout;
 	int fd = open_path(path, &regular);
 	if (fd < 0)
 		return fd;
 	int result = regular ? lock_byte(fd, F_OFD_SETLKW, F_WRLCK, PCAPNG_LOCK_HEADER) : 0;
 	if (regular && result == 0)
-		result = count_interfaces(fd, &count, &empty);
-	if (anew && regular && result == 0 && !empty &&
+		result = read_layout(fd, &layout);
+	if (anew && regular && result == 0 && !layout.empty &&
 	    lock_byte(fd, F_OFD_SETLK, F_WRLCK, PCAPNG_LOCK_USED) == 0 && ftruncate(fd, 0) != 0)
 		result = -errno;
 	close(fd);
@@ -306,43 +343,80 @@ static ssize_t pcapng_append(int fd, const uint8_t *bytes, size_t count)
 	return (ssize_t)whole;
 }
 
-/* Write the section header, if needed, and our interface. In a file, reserve room for the
- * statistics after it, because later there may be none. */
-static int write_headers(struct pcapng *to, enum pcapng_link link, const char *name,
-                         const char *description)
+/* Write within a file. With O_APPEND a write always goes to the end, so O_APPEND is cleared for a
+ * moment: no other process shares this open file description. */
+static int write_at(int fd, const uint8_t *bytes, size_t count, off_t at)
 {
-	uint8_t bytes[3 * HEADER_BYTES];
-	uint32_t used = 0;
-	bool empty = true;
-	int result = 0;
-	if (to->regular) {
-		result = lock_byte(to->fd, F_OFD_SETLKW, F_WRLCK, PCAPNG_LOCK_HEADER);
-		if (result == 0)
-			result = lock_byte(to->fd, F_OFD_SETLKW, F_RDLCK, PCAPNG_LOCK_USED);
-		if (result == 0)
-			result = lock_byte(to->fd, F_OFD_SETLKW, F_WRLCK, PCAPNG_LOCK_WRITE);
-		if (result == 0)
-			result = count_interfaces(to->fd, &to->interface, &empty);
-	}
+	int flags = fcntl(fd, F_GETFL);
+	if (flags < 0 || fcntl(fd, F_SETFL, flags & ~O_APPEND) != 0)
+		return -errno;
+	int cancel = cancel_forbid();
+	ssize_t done = pwrite(fd, bytes, count, at);
+	int result = done == (ssize_t)count ? 0 : done < 0 ? -errno : -ENOSPC;
+	cancel_restore(cancel);
+	fcntl(fd, F_SETFL, flags);
+	return result;
+}
+
+/* Append our headers, @count bytes that end with @statistics bytes of statistics. Returns 0; or an
+ * error, and the file is as before. */
+static int append_headers(struct pcapng *to, const uint8_t *bytes, uint32_t count,
+                          uint32_t statistics)
+{
+	ssize_t done = pcapng_append(to->fd, bytes, count);
+	int result = done == (ssize_t)count ? 0 : done < 0 ? -errno : -ENOSPC;
+	off_t end = lseek(to->fd, 0, SEEK_CUR);
+	if (done > 0 && result != 0)
+		result = ftruncate(to->fd, end - done) == 0 ? result : -errno;
+	to->statistics_at = end - (off_t)statistics;
+	return result;
+}
+
+/* Write our interface and, for our statistics, what they are now. The locks are held. */
+static int file_headers(struct pcapng *to, const struct interface_words *words)
+{
+	uint8_t statistics[HEADER_BYTES], *bytes = to->buffer; /* which is still empty */
+	struct layout layout;
+	int result = read_layout(to->fd, &layout);
 	if (result != 0)
 		return result;
-	if (empty)
-		used = make_section(bytes);
-	used += make_interface(bytes + used, link, name, description);
-	uint32_t room = to->regular ? make_statistics(to, 0, bytes + used) : 0;
-	used += room;
-	ssize_t done = to->regular ? pcapng_append(to->fd, bytes, used)
-	                           : write_quietly(to->fd, bytes, used);
-	if (done != (ssize_t)used)
-		result = done < 0 ? -errno : -ENOSPC;
-	off_t end = to->regular ? lseek(to->fd, 0, SEEK_CUR) : 0;
-	if (to->regular && done > 0 && result != 0)
-		result = ftruncate(to->fd, end - done) == 0 ? result : -errno;
-	to->statistics_at = end - (off_t)room;
-	if (to->regular) {
-		lock_byte(to->fd, F_OFD_SETLK, F_UNLCK, PCAPNG_LOCK_WRITE);
-		lock_byte(to->fd, F_OFD_SETLK, F_UNLCK, PCAPNG_LOCK_HEADER);
-	}
+	to->interface = layout.interfaces;
+	uint32_t begin = layout.empty ? make_section(bytes) : 0;
+	uint32_t used = begin + make_interface(bytes + begin, words);
+	uint32_t last = make_statistics(to, 0, statistics);
+	uint32_t reserve = layout.empty ? PCAPNG_RESERVE_BYTES : layout.reserve_bytes;
+	bool fits = used - begin + last + RESERVE_LEAST <= reserve;
+	if (fits)
+		used += make_reserve(bytes + used, reserve - last - (used - begin));
+	memcpy(bytes + used, statistics, last);
+	used += last;
+	if (layout.empty || !fits)
+		return append_headers(to, bytes, used, last);
+	to->statistics_at = layout.reserve_at + (off_t)(reserve - last);
+	return write_at(to->fd, bytes, used, layout.reserve_at);
+}
+
+static int pipe_headers(struct pcapng *to, const struct interface_words *words)
+{
+	uint32_t used = make_section(to->buffer);
+	used += make_interface(to->buffer + used, words);
+	ssize_t done = write_quietly(to->fd, to->buffer, used);
+	return done == (ssize_t)used ? 0 : done < 0 ? -errno : -ENOSPC;
+}
+
+static int write_headers(struct pcapng *to, const struct interface_words *words)
+{
+	if (!to->regular)
+		return pipe_headers(to, words);
+	int result = lock_byte(to->fd, F_OFD_SETLKW, F_WRLCK, PCAPNG_LOCK_HEADER);
+	if (result == 0)
+		result = lock_byte(to->fd, F_OFD_SETLKW, F_RDLCK, PCAPNG_LOCK_USED);
+	if (result == 0)
+		result = lock_byte(to->fd, F_OFD_SETLKW, F_WRLCK, PCAPNG_LOCK_WRITE);
+	if (result == 0)
+		result = file_headers(to, words);
+	lock_byte(to->fd, F_OFD_SETLK, F_UNLCK, PCAPNG_LOCK_WRITE);
+	lock_byte(to->fd, F_OFD_SETLK, F_UNLCK, PCAPNG_LOCK_HEADER);
 	return result;
 }
 
@@ -357,7 +431,9 @@ int pcapng_open(struct pcapng *to, const char *path, enum pcapng_link link, cons
 	to->fd = fd;
 	to->regular = regular;
 	to->buffer = malloc(PCAPNG_BUFFER_BYTES);
-	int result = to->buffer == NULL ? -ENOMEM : write_headers(to, link, name, description);
+	const struct interface_words words = {
+	        .link = link, .name = name, .description = description};
+	int result = to->buffer == NULL ? -ENOMEM : write_headers(to, &words);
 	if (result != 0)
 		pcapng_forget(to);
 	return result;
@@ -389,21 +465,12 @@ static void leave_out(struct pcapng *to, size_t from)
 	to->warned = true;
 }
 
-/* Rewrite the statistics in their reserved place. With O_APPEND a write always goes to the end of
- * the file, so O_APPEND is cleared for a moment: no other process shares this open file
- * description. */
+/* Rewrite the statistics in their reserved place. */
 static void write_statistics(struct pcapng *to, uint64_t time_ns)
 {
 	uint8_t bytes[HEADER_BYTES];
 	uint32_t used = make_statistics(to, time_ns, bytes);
-	int flags = fcntl(to->fd, F_GETFL);
-	if (flags < 0 || fcntl(to->fd, F_SETFL, flags & ~O_APPEND) != 0)
-		return;
-	int cancel = cancel_forbid();
-	ssize_t done = pwrite(to->fd, bytes, used, to->statistics_at);
-	cancel_restore(cancel);
-	(void)done; /* the error cannot be reported any more */
-	fcntl(to->fd, F_SETFL, flags);
+	(void)write_at(to->fd, bytes, used, to->statistics_at); /* nobody is left to be told */
 	to->told = to->dropped;
 }
 

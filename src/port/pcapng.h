@@ -3,13 +3,17 @@
  * frame, or an IBC packet, with a nanosecond timestamp and a comment.
  *
  * 	section header   one, by the process that created the file
- * 	interface        one per writer: its number is the number of those before it
+ * 	interfaces       one per writer: its number is the number of those before it
+ * 	reserve          a block for local use, which readers skip
+ * 	statistics       one per writer, the last one first: packets, and how many were dropped
  * 	packets          blocks that name their writer's interface
- * 	statistics       of the writer: packets, and how many had to be dropped
  *
- * In a file, the statistics have a reserved place after the interface and are rewritten there, so
- * that they need no room on a full disk. In a pipe, they come at the end, and whenever packets had
- * to be dropped.
+ * reordercap(1) and other tools that copy captures want every interface before the first packet,
+ * but writers come and go. So the process that creates a file reserves PCAPNG_RESERVE_BYTES, from
+ * which each writer takes its interface at the front and its statistics at the back. The statistics
+ * are rewritten in their place and need no room on a full disk. Writers who find the reserve used
+ * up, or none, append both at the end of the file. In a pipe, the statistics come at the end, and
+ * whenever packets had to be dropped.
  *
  * Several processes may write to one file at the same time. It is opened for appending, and each
  * process writes whole blocks with one write(), so blocks never mix. If the disk is full, an
@@ -31,6 +35,7 @@
 #define PCAPNG_BUFFER_BYTES  (1u << 20)
 #define PCAPNG_COMMENT_BYTES 128u /* longer ones are cut */
 #define PCAPNG_NAME_BYTES    128u
+#define PCAPNG_RESERVE_BYTES (32u << 10) /* for 200 writers or so */
 #define PCAPNG_LOCK_HEADER   0
 #define PCAPNG_LOCK_USED     1
 #define PCAPNG_LOCK_WRITE    2

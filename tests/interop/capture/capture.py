@@ -1,15 +1,17 @@
 """Reads captures without help from Heddle: pcapng blocks, IP, UDP and InfiniBand headers, all checksums with Python's own CRC, and the order
-in which requests and answers may follow each other. tshark is asked for its opinion besides."""
+in which requests and answers may follow each other. tshark is asked for its opinion besides, and reordercap to sort them."""
 import re
 import shutil
 import struct
 import subprocess
 import sys
+import tempfile
 import zlib
 from collections import defaultdict
+from pathlib import Path
 
 SKIP = 77
-SECTION, INTERFACE, STATISTICS, PACKET = 0x0A0D0D0A, 1, 5, 6
+SECTION, INTERFACE, STATISTICS, PACKET, RESERVE = 0x0A0D0D0A, 1, 5, 6, 0x80484C44
 RC, UC, UD, XRC = 0x00, 0x20, 0x60, 0xA0
 # The lower five bits of an opcode: name, headers behind BTH (and XRCETH, DETH), may it carry a payload.
 OPERATIONS = {
@@ -163,7 +165,10 @@ def read(path):
             if kind == SECTION:
                 need(struct.unpack_from("=IHHq", body) == (0x1A2B3C4D, 1, 0, -1), "section header")
                 options(body[16:])
+            elif kind == RESERVE:
+                need(not packets, "the reserve comes before the first packet")
             elif kind == INTERFACE:
+                need(not packets, "an interface after the first packet")
                 link, _, snap = struct.unpack_from("=HHI", body)
                 found = options(body[8:])
                 need(link == 101 and snap == 0 and found[9] == b"\x09", "interface")
@@ -272,6 +277,23 @@ def tshark(path, packets):
             need(row["udp.checksum.status"] == "1" and row["ip.checksum.status"] in ("", "1"), f"tshark: checksum: {line}")
 
 
+def sort(path, packets):
+    """What reordercap says: it takes the file, and every packet comes out, by time, as it went in."""
+    if shutil.which("reordercap") is None:
+        print("reordercap is not installed: captures are not sorted")
+        return
+    with tempfile.NamedTemporaryFile(suffix=".pcapng") as out:
+        done = subprocess.run(["reordercap", path, out.name], capture_output=True, text=True)
+        need(done.returncode == 0 and not done.stderr, f"reordercap: {done.stderr}")
+        found = []
+        for kind, body in blocks(Path(out.name).read_bytes()):
+            if kind == PACKET:
+                interface, high, low, captured, _ = struct.unpack_from("=IIIII", body)
+                found.append((high << 32 | low, interface, body[20:20 + captured]))
+    need([row[0] for row in found] == sorted(packet.time for packet in packets), "reordercap: times")
+    need(sorted(found) == sorted((packet.time, packet.interface, packet.raw) for packet in packets), "reordercap: packets")
+
+
 def check(path, repeats=False):
     """All of the above; @repeats as for check_order(). Returns (interfaces, packets, statistics)."""
     interfaces, packets, statistics = read(path)
@@ -279,6 +301,7 @@ def check(path, repeats=False):
         wr_id(packet)
     check_order(packets, repeats)
     tshark(path, packets)
+    sort(path, packets)
     return interfaces, packets, statistics
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "compat"))
 import programs
-from capture import Bad, check, need, read, tshark, wr_id
+from capture import Bad, check, need, read, sort, tshark, wr_id
 from programs import expect
 
 TYPES = {"RC": 0x00, "UC": 0x20, "UD": 0x60, "XRC": 0xA0}
@@ -131,6 +131,7 @@ def wire(folder, program):
         expect("the operations succeed", done.returncode == 0, done.stdout, done.stderr)
         interfaces, packets, _ = read(file)
         tshark(file, packets)
+        sort(file, packets)
         need(len(interfaces) == 2, f"{len(interfaces)} interfaces")
         for sent, taken in ((0, 1), (1, 0)):
             out = [packet.raw for packet in packets if packet.interface == sent and packet.direction == 2]

@@ -22,6 +22,7 @@
 #define INTERFACE  1u
 #define STATISTICS 5u
 #define PACKET     6u
+#define RESERVE    0x80484c44u
 #define MAX_BLOCKS 4096u
 
 struct place {
@@ -145,7 +146,7 @@ static void x6_blocks_are_well_formed(void **state)
 		put(&file, bytes, length, length + 1, length % 2 ? "odd" : NULL);
 	pcapng_close(&file, 7);
 	const struct reading *reading = read_file(place->file);
-	assert_int_equal(reading->count, 12);
+	assert_int_equal(reading->count, 13);
 	assert_int_equal(reading->blocks[0].type, SECTION);
 	assert_int_equal(word(reading->blocks[0].body), 0x1a2b3c4d);
 	assert_int_equal(reading->blocks[1].type, INTERFACE);
@@ -157,9 +158,9 @@ static void x6_blocks_are_well_formed(void **state)
 	name = option(body + 8, end, 3, &length);
 	assert_true(length == 11 && memcmp(name, "of its kind", 11) == 0);
 	for (uint32_t i = 0; i <= 8; i++) {
-		assert_int_equal(reading->blocks[3 + i].type, PACKET);
-		body = reading->blocks[3 + i].body;
-		end = body + reading->blocks[3 + i].length;
+		assert_int_equal(reading->blocks[4 + i].type, PACKET);
+		body = reading->blocks[4 + i].body;
+		end = body + reading->blocks[4 + i].length;
 		assert_int_equal(word(body), 0);
 		assert_int_equal(word(body + 4), 0x01234567);
 		assert_int_equal(word(body + 8), 0x89abcdef);
@@ -172,7 +173,8 @@ static void x6_blocks_are_well_formed(void **state)
 		const uint8_t *flags = option(options, end, 2, &length);
 		assert_true(length == 4 && word(flags) == PCAPNG_OUTBOUND);
 	}
-	assert_int_equal(reading->blocks[2].type, STATISTICS);
+	assert_int_equal(reading->blocks[2].type, RESERVE);
+	assert_int_equal(reading->blocks[3].type, STATISTICS);
 }
 
 static void x6_a_comment_that_is_too_long_is_cut(void **state)
@@ -187,8 +189,8 @@ static void x6_a_comment_that_is_too_long_is_cut(void **state)
 	pcapng_close(&file, 0);
 	uint16_t length;
 	const struct reading *reading = read_file(place->file);
-	const uint8_t *body = reading->blocks[3].body;
-	assert_non_null(option(body + 24, body + reading->blocks[3].length, 1, &length));
+	const uint8_t *body = reading->blocks[4].body;
+	assert_non_null(option(body + 24, body + reading->blocks[4].length, 1, &length));
 	assert_int_equal(length, PCAPNG_COMMENT_BYTES);
 }
 
@@ -230,6 +232,67 @@ static void x6_writers_share_a_file(void **state)
 		assert_int_equal(packets[i], 301);
 }
 
+/* One writer after the other, so that packets are in the file before most of them come. */
+static const struct reading *many_writers(const char *path, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		struct pcapng file;
+		assert_int_equal(pcapng_open(&file, path, PCAPNG_RAW, "one", "of many"), 0);
+		assert_int_equal(file.interface, i);
+		put(&file, &i, sizeof(i), sizeof(i), NULL);
+		pcapng_close(&file, i);
+	}
+	const struct reading *reading = read_file(path);
+	uint32_t interfaces = 0, packets = 0, told = 0;
+	for (size_t i = 0; i < reading->count; i++) {
+		uint16_t length;
+		const uint8_t *body = reading->blocks[i].body;
+		interfaces += reading->blocks[i].type == INTERFACE;
+		if (reading->blocks[i].type == STATISTICS) {
+			const uint8_t *end = body + reading->blocks[i].length;
+			assert_int_equal(word(option(body + 12, end, 4, &length)), 1);
+			assert_int_equal(word(body), word(body + 8)); /* the time of its close */
+			told++;
+		}
+		if (reading->blocks[i].type != PACKET)
+			continue;
+		assert_int_equal(word(body), packets);
+		assert_int_equal(word(body + 20), packets);
+		assert_true(word(body) < interfaces);
+		packets++;
+	}
+	assert_int_equal(interfaces, count);
+	assert_int_equal(packets, count);
+	assert_int_equal(told, count);
+	return reading;
+}
+
+static void x6_interfaces_come_before_the_first_packet(void **state)
+{
+	const struct place *place = *state;
+	const struct reading *reading = many_writers(place->file, 150);
+	for (size_t i = 1; i <= 150; i++)
+		assert_int_equal(reading->blocks[i].type, INTERFACE);
+	assert_int_equal(reading->blocks[151].type, RESERVE);
+	for (size_t i = 152; i < 152 + 150; i++)
+		assert_int_equal(reading->blocks[i].type, STATISTICS);
+}
+
+static void x6_more_writers_than_the_reserve_holds(void **state)
+{
+	const struct place *place = *state;
+	const struct reading *reading = many_writers(place->file, 600);
+	assert_true(reading->size > PCAPNG_RESERVE_BYTES);
+	/* The last one is behind packets; a shorter name does not get in front of it. */
+	struct pcapng file;
+	assert_int_equal(pcapng_open(&file, place->file, PCAPNG_RAW, "", ""), 0);
+	assert_int_equal(file.interface, 600);
+	pcapng_close(&file, 0);
+	reading = read_file(place->file);
+	assert_int_equal(reading->blocks[reading->count - 2].type, INTERFACE);
+	assert_int_equal(reading->blocks[reading->count - 1].type, STATISTICS);
+}
+
 static void x6_a_file_in_use_is_not_emptied(void **state)
 {
 	const struct place *place = *state;
@@ -238,9 +301,9 @@ static void x6_a_file_in_use_is_not_emptied(void **state)
 	put(&file, "x", 1, 1, NULL);
 	pcapng_flush(&file, 0);
 	assert_int_equal(pcapng_prepare(place->file), 0);
-	assert_int_equal(read_file(place->file)->count, 4);
+	assert_int_equal(read_file(place->file)->count, 5);
 	pcapng_close(&file, 0);
-	assert_int_equal(read_file(place->file)->count, 4);
+	assert_int_equal(read_file(place->file)->count, 5);
 	assert_int_equal(pcapng_prepare(place->file), 0);
 	assert_int_equal(read_file(place->file)->count, 0);
 }
@@ -378,6 +441,8 @@ int main(void)
 	        TEST(x6_blocks_are_well_formed),
 	        TEST(x6_a_comment_that_is_too_long_is_cut),
 	        TEST(x6_writers_share_a_file),
+	        TEST(x6_interfaces_come_before_the_first_packet),
+	        TEST(x6_more_writers_than_the_reserve_holds),
 	        TEST(x6_a_file_in_use_is_not_emptied),
 	        TEST(x6_what_is_no_capture_is_left_alone),
 	        TEST(x6_a_full_pipe_leaves_packets_out),
