@@ -115,7 +115,7 @@
 	  "make the completion queue as long as all work queues that use it together, and poll " \
 	  "it", "IBV_EVENT_CQ_ERR", 0) \
 	X(QP_FATAL, "queue pair failed", \
-	  "destroy or reset the queue pair; the peer ended, gave the connection up, or a " \
+	  "destroy or reset the queue pair; the peer gave the connection up, or a " \
 	  "completion queue was overrun", "IBV_EVENT_QP_FATAL", 1) \
 	X(QP_REQUEST_ERR, "the peer's request was invalid", \
 	  "look at the peer's request: an operation that this queue pair does not allow " \

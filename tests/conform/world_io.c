@@ -409,8 +409,10 @@ void expect_lost_peer(struct world *w, struct side *s, const struct hdl_gid *gid
 	if (w->port->sockets) { /* closed in order, or reset because something was not read */
 		world_settle(w);
 		take_this(w, s, &failed);
-	} else if (!w->port->wire) {
+	} else if (w->port->stream) {
 		expect_this(w, s, &failed);
+	} else { /* that the peer has gone is no fault of the queue pair: see qp_state_of() */
+		expect_no_event(w);
 	}
 }
 

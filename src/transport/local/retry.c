@@ -258,6 +258,7 @@ void local_peer_gone(struct engine *engine, struct qp *qp)
 			request_finish(wqe, HDL_WC_RETRY_EXC_ERR, HDL_DETAIL_NONE);
 		op_complete_send(engine, qp, wqe);
 	}
-	op_event(engine, qp, HDL_EVENT_QP_FATAL, HDL_DETAIL_NONE);
+	/* No event of the queue pair: it has not failed. What it had in flight or posted tells, and
+	 * the connection is ended, as on a wire. */
 	qp_enter(engine, qp, HDL_QPS_ERR);
 }
