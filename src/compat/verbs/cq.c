@@ -1,10 +1,8 @@
 /* Completion queues and completion channels.
  *
- * The descriptor of a channel belongs to the program, which polls it, may close it, and sets
- * O_NONBLOCK on it to choose whether ibv_get_cq_event() waits. It is a duplicate of Heddle's own
- * descriptor, so the flag is set on both; Heddle does not depend on it. (An epoll descriptor that
- * contains Heddle's would have flags of its own, but every wait would pass through one more
- * epoll.) */
+ * The descriptor of a channel is Heddle's own: a program may have as many channels as descriptors.
+ * The program polls it, and sets O_NONBLOCK on it to choose whether ibv_get_cq_event() waits; Heddle
+ * does not depend on that flag. As on hardware, only ibv_destroy_comp_channel() may close it. */
 #include "compat/compat.h"
 
 #include <fcntl.h>
@@ -26,11 +24,9 @@ struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
 		free(channel);
 		return compat_fail(error);
 	}
-	channel->ibv.fd = fcntl(hdl_channel_fd(channel->hdl), F_DUPFD_CLOEXEC, 0);
-	if (channel->ibv.fd < 0 || fcntl(channel->ibv.fd, F_SETFL, 0) != 0) {
+	channel->ibv.fd = hdl_channel_fd(channel->hdl);
+	if (fcntl(channel->ibv.fd, F_SETFL, 0) != 0) {
 		error = errno;
-		if (channel->ibv.fd >= 0)
-			close(channel->ibv.fd);
 		hdl_channel_destroy(channel->hdl);
 		free(channel);
 		return compat_fail(error);
@@ -40,20 +36,32 @@ struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
 	return &channel->ibv;
 }
 
+/* In a child of fork() there is only the descriptor to close: the channel is the parent's. */
+static int end_channel(struct compat_channel *channel)
+{
+	struct compat_context *context = compat_context(channel->ibv.context);
+	int fd = channel->ibv.fd;
+	compat_wait_closing(fd); /* the number may be another file's as soon as it is closed */
+	if (compat_inherited(channel->ibv.context)) {
+		close(fd);
+		return 0;
+	}
+	int error = -hdl_channel_destroy(channel->hdl);
+	if (error != 0)
+		compat_wait_opened(context->adapter, fd);
+	return error;
+}
+
 int ibv_destroy_comp_channel(struct ibv_comp_channel *ibv)
 {
 	struct compat_channel *channel = compat_channel(ibv);
 	struct live *live = compat_live_take(OBJECT_CHANNEL, ibv);
 	if (live == NULL)
 		return compat_error(EINVAL);
-	bool inherited = compat_inherited(ibv->context);
-	int error = compat_live_end(live, inherited ? 0 : -hdl_channel_destroy(channel->hdl));
-	if (error != 0)
-		return error;
-	compat_wait_closing(ibv->fd);
-	close(ibv->fd);
-	free(channel);
-	return 0;
+	int error = compat_live_end(live, end_channel(channel));
+	if (error == 0)
+		free(channel);
+	return error;
 }
 
 /* Heddle waits in poll(2), which every signal interrupts. A program expects what read(2) does:

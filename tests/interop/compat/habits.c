@@ -1,5 +1,6 @@
 /* MISSION X1: what programs that were written on hardware count on, though no manual page promises
  * it. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -99,6 +100,41 @@ static void destroying_twice_is_refused(void **state)
 	struct ibv_xrcd other = *xrcd;
 	REFUSED(ibv_close_xrcd(&other), EINVAL);
 	assert_int_equal(ibv_close_xrcd(xrcd), 0);
+	pair_close(pair);
+}
+
+static unsigned open_files(void)
+{
+	unsigned count = 0;
+	DIR *files = opendir("/proc/self/fd");
+	assert_non_null(files);
+	while (readdir(files) != NULL)
+		count++;
+	closedir(files);
+	return count;
+}
+
+/* A program may have as many channels as it has descriptors left, and their numbers are low. */
+static void a_channel_takes_one_descriptor(void **state)
+{
+	enum { CHANNELS = 64 };
+	struct pair *pair = pair_open(NULL);
+	struct ibv_comp_channel *channels[CHANNELS];
+	(void)state;
+	unsigned before = open_files();
+	for (unsigned i = 0; i < CHANNELS; i++) {
+		int next = dup(0);
+		close(next);
+		channels[i] = ibv_create_comp_channel(pair->a.context);
+		assert_non_null(channels[i]);
+		assert_int_equal(channels[i]->fd, next);
+		assert_int_equal(fcntl(channels[i]->fd, F_GETFL) & O_NONBLOCK, 0);
+		assert_int_equal(fcntl(channels[i]->fd, F_GETFD), FD_CLOEXEC);
+	}
+	assert_int_equal(open_files(), before + CHANNELS);
+	for (unsigned i = 0; i < CHANNELS; i++)
+		assert_int_equal(ibv_destroy_comp_channel(channels[i]), 0);
+	assert_int_equal(open_files(), before);
 	pair_close(pair);
 }
 
@@ -434,6 +470,7 @@ int main(void)
 	        cmocka_unit_test(failures_that_puzzle_are_explained_once), /* first: it forks */
 	        cmocka_unit_test(busy_objects_set_errno),
 	        cmocka_unit_test(destroying_twice_is_refused),
+	        cmocka_unit_test(a_channel_takes_one_descriptor),
 	        cmocka_unit_test(copies_are_not_objects),
 	        cmocka_unit_test(no_domain_is_an_error),
 	        cmocka_unit_test(a_target_shows_the_domain_it_was_given),
