@@ -165,7 +165,8 @@ static void send_frame(struct end *from, const uint8_t *head, uint32_t head_byte
 	uint8_t *frame = NULL;
 	UNTIL((frame = hdl_push_take(from->push)) != NULL);
 	memset(frame, 0, bytes);
-	memcpy(frame, head, head_bytes);
+	if (head_bytes > 0)
+		memcpy(frame, head, head_bytes);
 	frame[bytes - 1] = mark;
 	hdl_push_send(from->push, bytes);
 }

@@ -583,6 +583,43 @@ class Sockets(Base):
         while self.read(lan)[12:14] != b"\x08\x06":  # who has 10.9.0.77?
             pass
 
+    def test_the_recipe_of_the_readme(self):
+        """Its commands as printed: two machines are one namespace, the network behind the first one is another."""
+        if not shutil.which("passt") or not shutil.which("curl"):
+            self.skipTest("passt or curl is not installed")
+        machines = self.space()
+        network = self.space(beside=machines)
+        machines.run("ip", "link", "add", "n0", "type", "veth", "peer", "name", "n1", "netns", network.pid)
+        for space, device, address in ((machines, "n0", "203.0.113.2/24"), (machines, "lo", "192.0.2.1/32"), (machines, "lo", "192.0.2.2/32"),
+                                       (network, "n1", "203.0.113.1/24"), (network, "lo", "1.1.1.1/32")):
+            space.run("ip", "addr", "add", address, "dev", device)
+            space.run("ip", "link", "set", device, "up")
+        machines.run("ip", "route", "add", "default", "via", "203.0.113.1")
+        web = network.start(PYTHON, "-c", "import http.server as h\nclass H(h.BaseHTTPRequestHandler):\n def do_HEAD(self):\n"
+                            "  self.send_response(200, 'as printed')\n  self.end_headers()\n def log_message(self, *_): pass\n"
+                            "s=h.HTTPServer(('1.1.1.1',80),H)\nprint(flush=True)\ns.serve_forever()", stdout=subprocess.PIPE)
+        self.started.append(web)
+        web.stdout.readline()
+        text = (Path(__file__).resolve().parents[3] / "README.md").read_text()
+        section = text.split("## A network card on another machine")[1].split("\n## ")[0]
+        lines = [line[4:] for line in section.splitlines() if line.startswith("    ")]
+        cut = next(i for i, line in enumerate(lines) if "the other one" in line)
+        (self.place / "e").mkdir(mode=0o700)
+        (self.place / "heddle").symlink_to((FOLDER / "heddle").resolve())
+        self.addCleanup(lambda: [os.kill(pid, signal.SIGKILL) for pid in self.pids("passt")])
+        halves = {"d": lines[:cut], "e": [*lines[cut:], "kill %1"]}
+        for folder, half in halves.items():
+            script = "set -e\n" + "\n".join(half).replace("/tmp/lan.sock", str(self.place / "lan.sock"))
+            done = subprocess.run(machines.command("bash", "-c", script), cwd=self.place, capture_output=True, text=True, timeout=60,
+                                  env=dict(self.env, HEDDLE_DIR=str(self.place / folder)))
+            if "passt" in done.stderr and done.returncode != 0 and folder == "d":
+                self.skipTest("passt does not run here: " + done.stderr[-300:])
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("200 as printed", done.stdout)
+        for frames in re.findall(r"(?:in|out) (\d+) frames", done.stdout):
+            self.assertGreater(int(frames), 0)
+        self.heddle("tap", "down", status=None, HEDDLE_DIR=str(self.place / "e"))
+
     def test_passt_as_the_lan(self):
         if not shutil.which("passt"):
             self.skipTest("passt is not installed")
