@@ -10,7 +10,7 @@ local KINDS = {[1] = "DATA", [2] = "EVENT", [3] = "READ", [4] = "RESPONSE", [5] 
 	[8] = "CLOSE", [9] = "ALIVE", [10] = "ALIVEACK", [11] = "ERROR", [12] = "STATUS", [13] = "STATUSACK"}
 local REASONS = {[0] = "none", [1] = "nobody holds the port", [2] = "a rule refuses it", [3] = "busy", [4] = "size", [5] = "type",
 	[6] = "declined", [7] = "closed", [8] = "gone", [9] = "silent", [10] = "sequence", [11] = "extent", [12] = "access",
-	[13] = "memory", [14] = "protocol", [15] = "carrier", [16] = "damaged"}
+	[13] = "memory", [14] = "protocol", [15] = "carrier", [16] = "damaged", [17] = "ticket"}
 local ELEMENTS = {[0] = "receiver", [1] = "agent", [2] = "carrier", [3] = "sender"}
 local TYPES = {[0] = "data", [1] = "event"}
 local SEQUENCED, ASK, SAME, NEXT, COUNT = 0x01, 0x02, 0x20, 0x40, 0x80
@@ -25,6 +25,7 @@ local f = {
 	slot = ProtoField.uint32("heddle_ci.slot", "Slot"),
 	row = ProtoField.uint32("heddle_ci.row", "Row, or port"),
 	nonce = ProtoField.uint64("heddle_ci.nonce", "Nonce", base.HEX),
+	ticket = ProtoField.uint64("heddle_ci.ticket", "Ticket", base.HEX),
 	offset = ProtoField.uint32("heddle_ci.offset", "Offset"),
 	length = ProtoField.uint16("heddle_ci.length", "Length"),
 	check = ProtoField.uint16("heddle_ci.check", "Header checksum", base.HEX),
@@ -115,7 +116,12 @@ local BODIES = {
 	end,
 	[5] = show_offer,
 	[6] = show_offer,
-	[7] = function(body, tree) return show_reason(body, 0, tree) end,
+	[7] = function(body, tree)
+		if body:len() == 12 then
+			tree:add(f.ticket, body(4, 8))
+		end
+		return show_reason(body, 0, tree)
+	end,
 	[8] = function(body, tree)
 		tree:add(f.number, body(0, 4))
 		return show_reason(body, 4, tree)

@@ -161,6 +161,7 @@ enum hdl_aperture_reason {
 	HDL_REASON_PROTOCOL, /* a packet that makes no sense here */
 	HDL_REASON_CARRIER,  /* the carrier cannot transmit, or cannot make a check */
 	HDL_REASON_DAMAGED,  /* a packet was damaged on its way; with numbers it is sent again */
+	HDL_REASON_TICKET,   /* CONNECT has to be sent again with a ticket; the adapter does it */
 	HDL_REASON_COUNT
 };
 

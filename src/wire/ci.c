@@ -20,7 +20,7 @@ static const struct {
         [CI_RESPONSE] = {CI_TOKEN_BYTES + 1, CI_MAX_DATA},
         [CI_CONNECT] = {CI_OFFER_BYTES, CI_OFFER_BYTES},
         [CI_ACCEPT] = {CI_OFFER_BYTES, CI_OFFER_BYTES},
-        [CI_REJECT] = {4, 4},
+        [CI_REJECT] = {4, CI_TICKET_BYTES},
         [CI_CLOSE] = {8, 8},
         [CI_ALIVE] = {8, 8},
         [CI_ALIVEACK] = {4, 4},
@@ -31,6 +31,8 @@ static const struct {
 
 static bool ci_length_fits(uint8_t kind, uint32_t bytes)
 {
+	if (kind == CI_REJECT && bytes != 4 && bytes != CI_TICKET_BYTES)
+		return false;
 	return kind != 0 && kind < CI_KIND_COUNT && bytes >= ci_lengths[kind].least &&
 	       bytes <= ci_lengths[kind].most;
 }

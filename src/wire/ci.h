@@ -29,8 +29,8 @@
  * The source is not in the packet: it is what the carrier says.
  *
  * Packets to a port, CONNECT and STATUS, have the port's number as their row and slot 0, which is
- * that of the node agent, and nonce 0: nobody has told the sender one. All others are addressed to
- * an entry, with its nonce. */
+ * that of the node agent. The nonce of CONNECT is the ticket that REJECT gave for it, and 0 before
+ * that; the nonce of STATUS is 0. All others are addressed to an entry, with its nonce. */
 #ifndef WIRE_CI_H
 #define WIRE_CI_H
 
@@ -53,6 +53,7 @@
 #define CI_OFFER_BYTES  36u
 #define CI_MAX_READ     16384u /* bytes of one read request */
 #define CI_TOKEN_BYTES  4u
+#define CI_TICKET_BYTES 12u /* of a REJECT with a ticket */
 
 enum ci_kind {
 	CI_DATA = 1,  /* the data goes to offset */
@@ -61,7 +62,7 @@ enum ci_kind {
 	CI_RESPONSE,  /* token (4), then data that was at offset */
 	CI_CONNECT,   /* an offer; to a port */
 	CI_ACCEPT,    /* an offer */
-	CI_REJECT,    /* reason (2), reserved (2) */
+	CI_REJECT,    /* reason (2), reserved (2); and a ticket (8), if it is to be tried again */
 	CI_CLOSE,     /* next number (4), reason (2), reserved (2) */
 	CI_ALIVE,     /* next number (4) */
 	CI_ALIVEACK,  /* expected number (4) */
@@ -183,6 +184,11 @@ struct ci_note {
 	uint32_t index;   /* ALIVE: of the sender's own entry, where an agent may answer ERROR */
 };
 struct ci_note ci_get_note(const struct ci_packet *packet);
+/* The ticket of a REJECT; 0: it has none. */
+uint64_t ci_get_ticket(const struct ci_packet *packet);
+void ci_set_ticket(uint64_t ticket, uint8_t body[CI_TICKET_BYTES]);
+/* Of enum hdl_aperture_reason: the only one of REJECT that is no end. */
+#define CI_REASON_TICKET 17u
 /* Of enum hdl_aperture_reason, those of an ERROR that acknowledges data. */
 #define CI_REASON_SEQUENCE 10u
 #define CI_REASON_DAMAGED  16u

@@ -86,6 +86,18 @@ struct ci_note ci_get_note(const struct ci_packet *packet)
 	}
 }
 
+uint64_t ci_get_ticket(const struct ci_packet *packet)
+{
+	return packet->bytes == CI_TICKET_BYTES ? be64_load(packet->data + 4) : 0;
+}
+
+void ci_set_ticket(uint64_t ticket, uint8_t body[CI_TICKET_BYTES])
+{
+	be16_store(body, CI_REASON_TICKET);
+	be16_store(body + 2, 0);
+	be64_store(body + 4, ticket);
+}
+
 uint32_t ci_set_note(uint8_t kind, const struct ci_note *note, uint8_t body[8])
 {
 	switch (kind) {

@@ -163,6 +163,7 @@ static void fuzz_record(const uint8_t *in)
 	unsigned end = in[1] % ENDS;
 	bool right = in[2] % 8 != 0;
 	struct ap_path from = fuzz_path(in[2] % 16 == 9 ? 2 : 1);
+	from.replays = in[2] >= 128;
 	struct ci_offer offer = {.index = in[5],
 	                         .nonce = in[6],
 	                         .bits = in[7] % 40,

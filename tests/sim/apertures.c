@@ -32,7 +32,8 @@ static struct apertures_end *apertures_end_of(struct ap_conn *conn)
 
 static struct ap_path apertures_path(struct apertures_world *world, uint32_t to)
 {
-	struct ap_path path = {.route = to + 1, .idle_ns = 400000000, .frame_bytes = 700};
+	struct ap_path path = {
+	        .route = to + 1, .idle_ns = 400000000, .frame_bytes = 700, .replays = true};
 	(void)world;
 	path.host[0] = 0xfd;
 	path.host[15] = (uint8_t)to;
@@ -431,6 +432,8 @@ static void apertures_make_host(struct apertures_world *world, uint32_t number, 
 	             0);
 	host->node.tpt = &host->tpt;
 	host->node.pd = 1;
+	host->node.secret[0] = prng_next(&world->prng);
+	host->node.secret[1] = prng_next(&world->prng);
 	host->node.own = &apertures_own;
 	host->node.slot = number + 1;
 	host->node.sink = &apertures_sink;

@@ -255,6 +255,7 @@ int hdl_aperture_wait(struct hdl_aperture *aperture, int timeout_ms)
 	case HDL_REASON_SIZE:
 	case HDL_REASON_TYPE:
 	case HDL_REASON_DECLINED:
+	case HDL_REASON_TICKET:
 		return -HDL_ECONNREFUSED;
 	case HDL_REASON_SILENT:
 		return -HDL_ETIMEDOUT;
@@ -431,6 +432,7 @@ const char *hdl_aperture_reason_str(uint32_t reason)
 	        [HDL_REASON_PROTOCOL] = "a packet that makes no sense",
 	        [HDL_REASON_CARRIER] = "the carrier cannot do that",
 	        [HDL_REASON_DAMAGED] = "a packet was damaged on its way",
+	        [HDL_REASON_TICKET] = "the port wants a ticket",
 	};
 	return reason < HDL_REASON_COUNT ? texts[reason] : "unknown";
 }

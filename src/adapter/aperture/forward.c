@@ -21,6 +21,7 @@ struct ap_path apertures_forward_path_of(const struct apertures *apertures, uint
 	struct ap_path path = {.route = APERTURE_ROUTE_FORWARD + which,
 	                       .frame_bytes = apertures->udp_mtu + CI_EXTRA_BYTES,
 	                       .managed = true,
+	                       .replays = true,
 	                       .idle_ns = APERTURE_UDP_IDLE};
 	memcpy(path.host, host, sizeof(path.host));
 	path.has_link = which < apertures->adapter->net.address_count &&

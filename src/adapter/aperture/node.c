@@ -436,6 +436,8 @@ static struct apertures *aperture_make_node(struct hdl_adapter *adapter)
 	node->own = &adapter->engine.own;
 	node->slot = adapter->slot;
 	node->lid = adapter->lid;
+	node->secret[0] = prng_pool_next(&apertures->secrets);
+	node->secret[1] = prng_pool_next(&apertures->secrets);
 	node->sink = &aperture_sink;
 	node->context = apertures;
 	port_init(&apertures->port, &aperture_port_ops, -1);

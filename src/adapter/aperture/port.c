@@ -128,7 +128,7 @@ int hdl_port_waiting(struct hdl_port *port, struct hdl_connect *connect, int tim
 
 int hdl_port_reject(struct hdl_port *port, uint64_t id, uint32_t reason)
 {
-	if (!is_port(port) || reason == HDL_REASON_NONE || reason >= HDL_REASON_COUNT || id == 0)
+	if (!is_port(port) || reason == HDL_REASON_NONE || reason >= HDL_REASON_TICKET || id == 0)
 		return -HDL_EINVAL;
 	struct apertures *apertures = port->adapter->apertures;
 	adapter_lock(port->adapter);

@@ -23,6 +23,7 @@ static struct ap_path udp_path_of(const struct apertures *apertures, uint32_t wh
 {
 	struct ap_path path = {.route = APERTURE_ROUTE_UDP + which,
 	                       .frame_bytes = apertures->udp_mtu + CI_EXTRA_BYTES,
+	                       .replays = true,
 	                       .idle_ns = APERTURE_UDP_IDLE};
 	memcpy(path.host, host, 16);
 	path.has_link = apertures->udp[which].address.frames && mac_from_gid(host, path.link);

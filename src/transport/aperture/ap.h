@@ -39,6 +39,7 @@
 #include <heddle/aperture.h>
 
 #include "base/bitmap.h"
+#include "base/siphash.h"
 #include "base/timer.h"
 #include "memory/incoming.h"
 #include "memory/outgoing.h"
@@ -57,9 +58,8 @@
 #define AP_CLOSE_TRIES      10u
 #define AP_ASK_PARTS        4u /* an acknowledgement is asked for so often in a window */
 #define AP_HASH             1024u
-#define AP_REMEMBERED       4096u /* CONNECTs that were accepted, in sets of ... */
-#define AP_REMEMBERED_WAYS  4u
-#define AP_REMEMBER_NS      30000000000ull /* longer than one is repeated and its end unnoticed */
+#define AP_TICKETS          4096u /* kinds of tickets, see struct ap_node */
+#define AP_TICKET_TRIES     16u   /* with other tickets; then CONNECT is given up */
 #define AP_MAX_PUT          (HDL_APERTURE_KEPT_BYTES / 2)
 #define AP_AGENT_BYTES      256u /* of a frame that travels through the agent */
 
@@ -71,6 +71,7 @@ struct ap_path {
 	bool has_link;
 	bool managed;  /* an end is not trusted: out-of-band packets travel through the agent */
 	bool by_agent; /* of a frame on a managed path: it came, or goes, that way */
+	bool replays;  /* a network: frames may come late, twice, or again from somebody else */
 	uint8_t link[INCOMING_LINK_BYTES];
 	uint8_t host[16];
 	uint64_t idle_ns; /* between two ALIVEs of a connection that has nothing to send */
@@ -154,6 +155,7 @@ static inline bool ap_same_path(const struct ap_path *path, const struct ap_path
 
 _Static_assert(CI_REASON_SEQUENCE == HDL_REASON_SEQUENCE && CI_REASON_DAMAGED == HDL_REASON_DAMAGED,
                "see ci_is_out_of_band()");
+_Static_assert(CI_REASON_TICKET == HDL_REASON_TICKET, "of a REJECT that is no end");
 
 /* Is it open, as far as this end knows? */
 static inline bool ap_is_connected(uint8_t state)
@@ -195,6 +197,8 @@ struct ap_conn {
 	struct ci_offer peer;
 	struct ap_path path;
 	uint16_t to_port; /* the port that CONNECT names, or ACCEPT gave */
+	uint64_t ticket;  /* of CONNECT; 0: none yet */
+	uint32_t tickets; /* that it got */
 	/* Where its events go; the port it is offered to; the one it was accepted by, with a rule.
 	 * */
 	struct ap_port *port, *offered_to, *accepted_by, *new_port;
@@ -240,10 +244,17 @@ struct ap_node {
 	struct ap_conn *active, **active_end;
 	struct ap_conn *by_nonce[AP_HASH]; /* accepted connections, by the peer's nonce */
 	struct ap_port *ports[AP_HASH];
-	/* CONNECTs that were accepted: a late copy opens nothing again. */
+	/* CONNECT from a network is accepted once, though copies of it may come at any time: it
+	 * needs a ticket, which the first REJECT gives. The ticket is a digest of who offers what
+	 * and of the count of its kind, which grows when one of that kind has been used; so it is
+	 * used once. Nothing has to be remembered of tickets that are handed out, nor for how long.
+	 * Another offer of the same kind, which also becomes invalid, gets a new ticket.
+	 * @secret: two random numbers; the owner sets them. */
+	uint64_t secret[2];
 	struct {
-		uint64_t key, until_ns; /* of nonce and sender; the time is over: free */
-	} remembered[AP_REMEMBERED];
+		uint64_t taker; /* digest of the offer that used the last one */
+		uint32_t count;
+	} tickets[AP_TICKETS];
 	const struct ap_sink *sink;
 	void *context;
 	uint64_t counters[HDL_APERTURE_COUNTER_COUNT];

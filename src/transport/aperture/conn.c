@@ -141,6 +141,7 @@ void ap_send_connect(struct ap_conn *conn)
 	struct ci_offer offer = conn->own;
 	struct ci_packet packet = {.kind = CI_CONNECT,
 	                           .index = ci_index(0, conn->to_port),
+	                           .nonce = conn->ticket,
 	                           .bytes = sizeof(body),
 	                           .data = body};
 	offer.port = conn->to_port;
@@ -168,6 +169,7 @@ void ap_connect(struct ap_conn *conn, const struct ap_path *path, uint16_t port)
 	assert(conn->state == HDL_APERTURE_CLOSED || conn->state == HDL_APERTURE_FAILED);
 	ap_unpoint(conn);
 	conn->to_port = port;
+	conn->ticket = conn->tickets = 0;
 	conn->accepting = false;
 	conn->accepted_by = NULL;
 	memset(&conn->peer, 0, sizeof(conn->peer));
@@ -269,10 +271,26 @@ static void ap_hear_accept(struct ap_conn *conn, const struct ci_packet *packet,
 	ap_begin(conn, &offer, from);
 }
 
+/* The port wants the ticket @ticket. False: CONNECT has to be given up. */
+static bool ap_take_ticket(struct ap_conn *conn, uint64_t ticket)
+{
+	if (ticket == conn->ticket)
+		return true; /* the answer to an earlier copy */
+	/* A connection that has begun, and of which ACCEPT got lost, is not begun again. */
+	if (ticket == 0 || conn->in->expected != conn->own.sequence ||
+	    ++conn->tickets > AP_TICKET_TRIES)
+		return false;
+	conn->ticket = ticket;
+	ap_send_connect(conn);
+	return true;
+}
+
 static void ap_hear_reject(struct ap_conn *conn, const struct ci_packet *packet)
 {
 	struct ci_note note = ci_get_note(packet);
 	if (conn->state != HDL_APERTURE_CONNECTING)
+		return;
+	if (note.reason == HDL_REASON_TICKET && ap_take_ticket(conn, ci_get_ticket(packet)))
 		return;
 	ap_count(conn->node, HDL_APERTURE_COUNTER_REJECTS, 1);
 	uint8_t reason = note.reason != 0 && note.reason < HDL_REASON_COUNT

@@ -100,30 +100,39 @@ void ap_send_accept(struct ap_conn *conn)
 	ap_activate(conn);
 }
 
-/* Of whom it is, too: others may have heard the nonce. Every bit of it counts in the upper half,
- * which chooses the set: what others send must not push this one out. */
-static uint64_t ap_remember_key(const struct ci_offer *offer, const struct ap_path *from)
+/* Who offers what, by a number that nobody can choose: others may have heard the nonce. */
+static uint64_t ap_offer_digest(const struct ap_node *node, const struct ci_offer *offer,
+                                const struct ap_path *from)
 {
-	uint64_t key = offer->nonce, part;
-	for (unsigned i = 0; i < 2; i++) {
-		memcpy(&part, from->host + 8 * i, 8);
-		key = (key ^ part) * 0x9e3779b97f4a7c15ull;
-		key ^= key >> 32;
-	}
-	return key;
+	struct {
+		uint8_t host[16];
+		uint64_t nonce, index;
+	} who = {.nonce = offer->nonce, .index = offer->index};
+	memcpy(who.host, from->host, sizeof(who.host));
+	return siphash(node->secret, &who, sizeof(who));
 }
 
-/* Where the CONNECT is remembered; or, with @free, where it can be. -1: nowhere. */
-static int ap_remember_place(const struct ap_node *node, uint64_t key, bool free)
+/* The ticket for the offer with @digest, as long as no other one of its kind is used. */
+static uint64_t ap_ticket(const struct ap_node *node, uint64_t digest)
 {
-	uint32_t set = (uint32_t)(key >> 32) % (AP_REMEMBERED / AP_REMEMBERED_WAYS);
-	for (uint32_t way = 0; way < AP_REMEMBERED_WAYS; way++) {
-		uint32_t at = set * AP_REMEMBERED_WAYS + way;
-		bool over = node->remembered[at].until_ns <= node->now_ns;
-		if (free ? over : !over && node->remembered[at].key == key)
-			return (int)at;
-	}
-	return -1;
+	const uint64_t what[2] = {digest, node->tickets[digest % AP_TICKETS].count};
+	uint64_t ticket = siphash(node->secret, what, sizeof(what));
+	return ticket != 0 ? ticket : 1;
+}
+
+/* CONNECT came from a network without the ticket: its sender gets it. Whoever poses as the sender
+ * does not, and costs us nothing but the answer. */
+static void ap_send_ticket(struct ap_node *node, const struct ap_path *to,
+                           const struct ci_offer *offer, uint64_t ticket)
+{
+	uint8_t body[CI_TICKET_BYTES];
+	struct ci_packet packet = {.kind = CI_REJECT,
+	                           .index = offer->index,
+	                           .nonce = offer->nonce,
+	                           .bytes = sizeof(body),
+	                           .data = body};
+	ci_set_ticket(ticket, body);
+	(void)ap_send(node, to, &packet);
 }
 
 /* Can a carrier that shows where packets come from as in @from make the check of the link address
@@ -133,23 +142,22 @@ static bool ap_can_check(const struct ap_conn *conn, const struct ap_path *from)
 	return (conn->in->checks & HDL_CHECK_LINK) == 0 || from->has_link;
 }
 
-/* Accept @offer with @conn, which is not offered any more. False: so many have been accepted lately
- * that this one could not be remembered, or a check is wanted that is not possible; it is
- * rejected. */
+/* Accept @offer with @conn, which is not offered any more. False: a check is wanted that is not
+ * possible; it is rejected. */
 static bool ap_take_offer(struct ap_port *port, struct ap_conn *conn, const struct ci_offer *offer,
                           const struct ap_path *from, uint8_t rule)
 {
 	struct ap_node *node = conn->node;
-	uint64_t key = ap_remember_key(offer, from);
-	int place = ap_can_check(conn, from) ? ap_remember_place(node, key, true) : -1;
-	if (place < 0) {
+	if (!ap_can_check(conn, from)) {
 		port->rejected++;
-		ap_send_reject(node, from, offer,
-		               ap_can_check(conn, from) ? HDL_REASON_BUSY : HDL_REASON_CARRIER);
+		ap_send_reject(node, from, offer, HDL_REASON_CARRIER);
 		return false;
 	}
-	node->remembered[place].key = key;
-	node->remembered[place].until_ns = node->now_ns + AP_REMEMBER_NS;
+	if (from->replays) {
+		uint64_t digest = ap_offer_digest(node, offer, from);
+		node->tickets[digest % AP_TICKETS].taker = digest;
+		node->tickets[digest % AP_TICKETS].count++;
+	}
 	conn->accepting = true;
 	conn->accepted_by = port;
 	conn->rule = rule;
@@ -325,8 +333,9 @@ static void ap_hear_connect(struct ap_node *node, const struct ci_packet *packet
 		ap_send_accept(known);
 		return;
 	}
-	/* A late one of a connection that has ended: another one must not write where it did. */
-	if (ap_remember_place(node, ap_remember_key(&offer, from), false) >= 0) {
+	uint64_t digest = from->replays ? ap_offer_digest(node, &offer, from) : 0;
+	/* A late one of a connection that has ended: it opens nothing again. */
+	if (from->replays && node->tickets[digest % AP_TICKETS].taker == digest) {
 		ap_count(node, HDL_APERTURE_COUNTER_DUPLICATES, 1);
 		ap_send_reject(node, from, &offer, HDL_REASON_CLOSED);
 		return;
@@ -334,6 +343,10 @@ static void ap_hear_connect(struct ap_node *node, const struct ci_packet *packet
 	struct ap_port *port = ap_port_find(node, offer.port);
 	if (port == NULL) {
 		ap_send_reject(node, from, &offer, reason);
+		return;
+	}
+	if (from->replays && packet->nonce != ap_ticket(node, digest)) {
+		ap_send_ticket(node, from, &offer, ap_ticket(node, digest));
 		return;
 	}
 	struct ap_waiting *waiting = ap_waiting_like(port, &offer, from);

@@ -160,6 +160,25 @@ static void ap3_rules_decide(void **state)
 	hdl_aperture_free(second);
 }
 
+/* As many as a server has in a second: nothing is remembered of those that have ended. */
+static void ap3_connections_are_not_limited_by_their_rate(void **state)
+{
+	struct pair *p = *state;
+	struct hdl_aperture *a = opened(p->a, 0), *b = opened(p->b, 4096);
+	const struct hdl_port_rule rule = {.action = HDL_RULE_ACCEPT};
+	assert_int_equal(hdl_port_rules(p->port, &rule, 1), 0);
+	for (unsigned i = 0; i < 10000; i++) {
+		assert_int_equal(hdl_port_offer(p->port, b, NULL), 0);
+		assert_int_equal(hdl_aperture_connect(a, &p->gid_b, PORT, WAIT), 0);
+		assert_int_equal(hdl_aperture_close(a, WAIT), 0);
+		assert_int_equal(hdl_aperture_wait(b, WAIT), -HDL_EPERM);
+	}
+	assert_int_equal(counter(p->b, HDL_APERTURE_COUNTER_ACCEPTS), 10000);
+	assert_int_equal(counter(p->b, HDL_APERTURE_COUNTER_REJECTS), 0);
+	hdl_aperture_free(a);
+	hdl_aperture_free(b);
+}
+
 static void ap3_the_application_declines(void **state)
 {
 	struct pair *p = *state;
@@ -452,11 +471,17 @@ static void ap2_addresses_that_are_taken(void **state)
 int main(void)
 {
 	const struct CMUnitTest all[] = {
-	        TEST(ap3_stores_and_reads_both_ways),    TEST(ap3_rules_decide),
-	        TEST(ap3_the_application_declines),      TEST(ap3_waiting_is_bounded),
-	        TEST(ap5_hostile_peer_changes_no_byte),  TEST(ap3_pointed_at_another_peer),
-	        TEST(ap5_bad_set_up_is_refused),         TEST(ap5_rolling_nonces),
-	        TEST(ap2_an_address_tells_the_aperture), TEST(ap2_addresses_are_not_reserved),
+	        TEST(ap3_stores_and_reads_both_ways),
+	        TEST(ap3_rules_decide),
+	        TEST(ap3_connections_are_not_limited_by_their_rate),
+	        TEST(ap3_the_application_declines),
+	        TEST(ap3_waiting_is_bounded),
+	        TEST(ap5_hostile_peer_changes_no_byte),
+	        TEST(ap3_pointed_at_another_peer),
+	        TEST(ap5_bad_set_up_is_refused),
+	        TEST(ap5_rolling_nonces),
+	        TEST(ap2_an_address_tells_the_aperture),
+	        TEST(ap2_addresses_are_not_reserved),
 	        TEST(ap2_addresses_that_are_taken),
 	};
 	return cmocka_run_group_tests(all, NULL, NULL);

@@ -223,6 +223,33 @@ static void ap3_notes(void **state)
 	}
 }
 
+/* REJECT with a ticket, and no other length. */
+static void ap3_tickets(void **state)
+{
+	uint8_t body[CI_TICKET_BYTES] = {0}, octets[64];
+	struct ci_packet packet = {
+	        .kind = CI_REJECT, .index = INDEX, .nonce = NONCE, .bytes = 4, .data = body};
+	struct ci_writer writer;
+	struct ci_reader reader;
+	(void)state;
+	assert_int_equal(ci_get_ticket(&packet), 0);
+	ci_set_ticket(0x0123456789abcdefull, body);
+	packet.bytes = sizeof(body);
+	assert_int_equal(ci_get_note(&packet).reason, HDL_REASON_TICKET);
+	assert_int_equal(ci_get_ticket(&packet), 0x0123456789abcdefull);
+	ci_begin(&writer, octets, sizeof(octets));
+	assert_true(ci_put(&writer, &packet));
+	ci_open(&reader, octets, writer.used);
+	assert_int_equal(ci_next(&reader, &packet), CI_OK);
+	assert_int_equal(ci_get_ticket(&packet), 0x0123456789abcdefull);
+	packet.data = body;
+	for (packet.bytes = 0; packet.bytes <= CI_TICKET_BYTES + 1; packet.bytes++) {
+		ci_begin(&writer, octets, sizeof(octets));
+		assert_int_equal(ci_put(&writer, &packet),
+		                 packet.bytes == 4 || packet.bytes == CI_TICKET_BYTES);
+	}
+}
+
 static void ap7_status(void **state)
 {
 	(void)state;
@@ -431,6 +458,7 @@ int main(void)
 	        cmocka_unit_test(ap3_offers),
 	        cmocka_unit_test(ap3_offers_that_make_no_sense),
 	        cmocka_unit_test(ap3_notes),
+	        cmocka_unit_test(ap3_tickets),
 	        cmocka_unit_test(ap7_status),
 	        cmocka_unit_test(ap4_packed_frame),
 	        cmocka_unit_test(ap4_every_bit_is_protected),
