@@ -288,12 +288,13 @@ enum hdl_detail {
 	HDL_DETAIL_ACCESS,        /* (f) the right is not granted */
 	HDL_DETAIL_BIND,          /* (g) the region does not allow windows */
 	HDL_DETAIL_TOUCHED,       /* table D: a second message to a one-touch entry */
-	HDL_DETAIL_OUT_OF_WINDOW, /* table D: outside the sequence window; dropped */
+	HDL_DETAIL_OUT_OF_WINDOW, /* a segment or request whose number may not come now (table D) */
 	HDL_DETAIL_GONE,          /* the memory behind the entry was unmapped */
 	HDL_DETAIL_MISALIGNED,    /* an atomic on an address that is not a multiple of 8 */
 	HDL_DETAIL_BUSY,          /* windows are still bound to the region */
 	HDL_DETAIL_PAGES,         /* a page list that does not fit the region */
-	HDL_DETAIL_LIMIT,         /* a limit of the adapter */
+	HDL_DETAIL_LIMIT,         /* a limit of the adapter, or of the queue pair */
+	HDL_DETAIL_ALREADY,       /* the entry is registered or bound already */
 	HDL_DETAIL_COUNT
 };
 

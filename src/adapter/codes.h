@@ -93,9 +93,9 @@
 	  "register the region with HDL_ACCESS_BIND (IBV_ACCESS_MW_BIND)") \
 	X(TOUCHED, "touched", "the one-touch key was used before", \
 	  "a key with ONE_TOUCH is good for one message: bind it again for the next") \
-	X(OUT_OF_WINDOW, "out_of_window", "outside the sequence window", \
-	  "nothing: the packet was dropped and will be repeated; many of them point to a " \
-	  "network that reorders") \
+	X(OUT_OF_WINDOW, "out_of_window", "a segment or request with a number that may not come now", \
+	  "the peer counts wrongly, so the connection ended: look for the fault in the " \
+	  "program at the other end, or in its network stack") \
 	X(GONE, "gone", "the memory behind the key was unmapped", \
 	  "keep memory mapped, and files as long as they were, until the key is deregistered") \
 	X(MISALIGNED, "misaligned", "an atomic needs 8 aligned bytes", \
@@ -107,7 +107,12 @@
 	  "hdl_mr_alloc() was asked for") \
 	X(LIMIT, "limit", "a limit was reached", \
 	  "a completion queue was overrun, or a table is full: size it for all outstanding " \
-	  "work (hdl_adapter_query(3))")
+	  "work (hdl_adapter_query(3)); where the peer was refused, it has more reads and " \
+	  "atomics open than max_dest_rd_atomic (IRD) allows, or no receive was posted for its " \
+	  "message in time") \
+	X(ALREADY, "already", "the entry is valid already", \
+	  "invalidate the region (HDL_OP_INVALIDATE) before it is registered again; unbind a " \
+	  "type 2 window before it is bound again")
 
 /* enum hdl_event_type: name, meaning, what to do, in libibverbs: name, number */
 #define CODES_EVENT(X) \

@@ -321,7 +321,7 @@ int tpt_replace_run(struct tpt *tpt, struct hdl_key key, const struct tpt_region
 
 /* HDL_OP_REGISTER: the entry at @key's index becomes valid with @key's instance and @reg's pages.
  * Does not allocate: tpt_insert_empty() has reserved the room. HDL_DETAIL_NOT_VALID: no such entry;
- * _TYPE: not from tpt_insert_empty(); _PD; _BUSY: already valid, or windows are bound to it;
+ * _TYPE: not from tpt_insert_empty(); _PD; _ALREADY: it is valid; _BUSY: windows are bound to it;
  * _PAGES: the list does not fit; _BOUNDS: the addresses wrap; _ACCESS: the access rights are
  * contradictory. For a task entry @reg->iova is the cookie. After an invalidation, wait for the
  * guards first. */
@@ -333,7 +333,7 @@ enum hdl_detail tpt_register(struct tpt *tpt, struct hdl_key key, uint32_t pd,
  * access, (g) binding allowed. The access of figure 15 (f) is what the owner itself may do: local
  * read for remote read, local write for remote write, both for atomics. @qpn 0: for every queue
  * pair of the domain. The window is checked first: HDL_DETAIL_NOT_VALID: no such entry; _TYPE; _PD;
- * _BUSY: it is bound and @rebind is false; _ACCESS: access other than REMOTE_*, ONE_TOUCH,
+ * _ALREADY: it is bound and @rebind is false; _ACCESS: access other than REMOTE_*, ONE_TOUCH,
  * ZERO_BASED. A refusal changes nothing. */
 struct tpt_bind {
 	struct hdl_key key;
@@ -365,8 +365,8 @@ void tpt_free(struct tpt *tpt, struct hdl_key key);
 
 /* The current key of an index, whatever instance @key has. */
 struct hdl_key tpt_current(const struct tpt *tpt, struct hdl_key key);
-/* A new, unguessable instance for the index of @key, different from its current one and the 254
- * before that. */
+/* The key of the same index that follows @key: its instance is unguessable, and different from that
+ * of @key and of the 254 before it. */
 struct hdl_key tpt_fresh(const struct tpt *tpt, struct hdl_key key);
 
 /* Table D of figure 18B, for a tagged segment that passed tpt_check(). If the entry has been

@@ -42,7 +42,7 @@ static enum hdl_detail bind_check_window(const struct tpt_entry *window,
 	if (window->pd != bind->pd)
 		return HDL_DETAIL_PD;
 	if ((window->flags & TPT_VALID) && !bind->rebind)
-		return HDL_DETAIL_BUSY;
+		return HDL_DETAIL_ALREADY;
 	return bind->access & ~(uint32_t)WINDOW_ACCESS ? HDL_DETAIL_ACCESS : HDL_DETAIL_NONE;
 }
 

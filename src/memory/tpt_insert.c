@@ -330,7 +330,9 @@ static enum hdl_detail register_check(const struct tpt_entry *e, uint32_t pd,
 		return HDL_DETAIL_TYPE;
 	if (e->pd != pd)
 		return HDL_DETAIL_PD;
-	if ((e->flags & TPT_VALID) || e->link != 0)
+	if (e->flags & TPT_VALID)
+		return HDL_DETAIL_ALREADY;
+	if (e->link != 0)
 		return HDL_DETAIL_BUSY;
 	if (!pages_fit(reg) ||
 	    pages_needed(reg->first_offset, reg->length, reg->page_shift) > e->max_pages)

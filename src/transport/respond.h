@@ -29,6 +29,12 @@ void respond_line_up(struct engine *engine, struct hdl_key key, uint32_t next_sn
  * is wrong, not what it wants to access. */
 void respond_refused(struct engine *engine, struct qp *qp, bool invalid, enum hdl_detail detail,
                      bool told);
+/* What refused a read or atomic for which there is no room in the read resource queue: there are
+ * more than agreed. A queue pair that answers none at all does not allow the operation. */
+static inline enum hdl_detail respond_no_room(const struct qp *qp)
+{
+	return qp->reads.depth > 0 ? HDL_DETAIL_LIMIT : HDL_DETAIL_NONE;
+}
 /* The first message of a connection came before we were ready to send: raise the event, once. */
 void respond_established(struct engine *engine, struct qp *qp);
 

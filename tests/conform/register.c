@@ -475,7 +475,7 @@ static void ip3_register_busy_and_refused_when_posted(void **state)
 	post_send(qb, register_wr(mr, 1, reg, 1));
 	post_send(qb, register_wr(mr, 2, reg, 2));
 	expect_sent(w, w->b.scq, qb, 1, HDL_WC_REGISTER, 0);
-	expect_failed(w, w->b.scq, qb, 2, HDL_WC_MEM_MGT_ERR, HDL_DETAIL_BUSY);
+	expect_failed(w, w->b.scq, qb, 2, HDL_WC_MEM_MGT_ERR, HDL_DETAIL_ALREADY);
 }
 
 #define STORE_TRIES 6 /* lists, of which the store holds two */

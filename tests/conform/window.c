@@ -408,7 +408,7 @@ static void sn9_bind_type_2_by_request(void **state)
 	try_write(w, qa, HDL_WC_SUCCESS, HDL_DETAIL_NONE, address(&w->b, 64), next, 8);
 	expect_copy(&w->b, 64, &w->a, 16, 8);
 	/* A second bind of a bound window is refused, and the queue pair enters the error state. */
-	bind_by_request(w, qb, mw, key, range(w, 0, 8), HDL_WC_MEM_MGT_ERR, HDL_DETAIL_BUSY);
+	bind_by_request(w, qb, mw, key, range(w, 0, 8), HDL_WC_MEM_MGT_ERR, HDL_DETAIL_ALREADY);
 	assert_int_equal(qp_state_of(qb), HDL_QPS_ERR);
 	check_memory(w);
 }

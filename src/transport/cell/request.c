@@ -198,10 +198,12 @@ static bool cells_run_read(struct engine *engine, struct qp *qp, const struct ce
 	struct hdl_sge whole = {
 	        .addr = cell->address, .length = cell->read_bytes, .key = {cell->handle}};
 	struct sg range;
-	if ((qp->attr.access & HDL_ACCESS_REMOTE_READ) == 0 || qp->reads.depth == 0 ||
-	    cells->reads_put - cells->reads_sent >= qp->reads.depth ||
-	    cell->read_bytes > HDL_MAX_MESSAGE) {
+	if ((qp->attr.access & HDL_ACCESS_REMOTE_READ) == 0 || cell->read_bytes > HDL_MAX_MESSAGE) {
 		cells_refuse(engine, qp, CELLS_INVALID, HDL_DETAIL_NONE, false);
+		return false;
+	}
+	if (qp->reads.depth == 0 || cells->reads_put - cells->reads_sent >= qp->reads.depth) {
+		cells_refuse(engine, qp, CELLS_INVALID, respond_no_room(qp), false);
 		return false;
 	}
 	enum hdl_detail detail = cell->read_bytes == 0

@@ -74,6 +74,12 @@ static void invalid(struct engine *engine, struct qp *qp, const struct ib_packet
 	ib_request_refuse(engine, qp, IB_NAK_INVALID_REQUEST, packet->bth.psn, HDL_DETAIL_NONE);
 }
 
+/* More reads and atomics than the queue pair answers at a time. */
+static void too_many(struct engine *engine, struct qp *qp, const struct ib_packet *packet)
+{
+	ib_request_refuse(engine, qp, IB_NAK_INVALID_REQUEST, packet->bth.psn, respond_no_room(qp));
+}
+
 static enum ib_nak_code code_for(enum hdl_detail detail)
 {
 	if (detail == HDL_DETAIL_MISALIGNED)
@@ -337,7 +343,7 @@ static bool ib_request_run_read(struct engine *engine, struct qp *qp,
 	*span = ib_packets(qp->ib, reth->length_bytes);
 	struct read_entry *entry = new_entry(qp, packet->bth.psn, *span);
 	if (entry == NULL) {
-		invalid(engine, qp, packet);
+		too_many(engine, qp, packet);
 		return false;
 	}
 	enum hdl_detail detail =
@@ -370,16 +376,19 @@ static bool ib_request_run_atomic(struct engine *engine, struct qp *qp,
 	bool add = packet->op->operation == IB_FETCH_ADD;
 	struct hdl_sge range = {.addr = eth->addr, .length = 8, .key = {eth->rkey}};
 	struct sg target;
-	struct read_entry *entry = NULL;
+	struct read_entry *entry;
 	/* Reads before it see the memory as it was: they are answered first. */
 	if (qp->ib->reads_put != qp->ib->reads_sent && !ib_answer(engine, qp)) {
 		counter_add(&engine->counters[ENGINE_DROPPED], 1);
 		return false;
 	}
-	if ((qp->ib->to->attr.access & HDL_ACCESS_REMOTE_ATOMIC) != 0)
-		entry = new_entry(qp, packet->bth.psn, 1);
-	if (entry == NULL) {
+	if ((qp->ib->to->attr.access & HDL_ACCESS_REMOTE_ATOMIC) == 0) {
 		invalid(engine, qp, packet);
+		return false;
+	}
+	entry = new_entry(qp, packet->bth.psn, 1);
+	if (entry == NULL) {
+		too_many(engine, qp, packet);
 		return false;
 	}
 	uint64_t old = 0;

@@ -142,7 +142,7 @@ static struct read_entry *answer_open(struct iwarp *iwarp, uint32_t right)
 	/* On messages it has been reserved when the request came. */
 	if (iwarp->window == NULL && !iwarp_reserve(iwarp)) {
 		/* RFC 5040 section 7: more requests than IRD find no buffer on queue 1. */
-		iwarp_refuse(iwarp, RDMAP_ERROR_DDP_NO_BUFFER, HDL_DETAIL_NONE, false);
+		iwarp_refuse(iwarp, RDMAP_ERROR_DDP_NO_BUFFER, respond_no_room(qp), false);
 		return NULL;
 	}
 	return answer_entry(qp, iwarp->segment.msn);
@@ -224,7 +224,7 @@ static enum hdl_detail atomic_run(struct engine *engine, const struct rdmap_atom
 		if (detail != HDL_DETAIL_NONE || seen == *old)
 			return detail;
 	}
-	return detail != HDL_DETAIL_NONE ? detail : HDL_DETAIL_BUSY;
+	return detail != HDL_DETAIL_NONE ? detail : HDL_DETAIL_LIMIT;
 }
 
 static void asked_atomic(struct iwarp *iwarp)

@@ -54,6 +54,8 @@ enum hdl_detail iwarp_detail_of(enum rdmap_error error)
 		return HDL_DETAIL_ACCESS;
 	case RDMAP_ERROR_DDP_NO_BUFFER:
 		return HDL_DETAIL_LIMIT;
+	case RDMAP_ERROR_DDP_MSN_RANGE:
+		return HDL_DETAIL_OUT_OF_WINDOW;
 	default:
 		return HDL_DETAIL_NONE;
 	}
@@ -115,7 +117,12 @@ void iwarp_refuse_segment(struct iwarp *iwarp, enum rdmap_error error, enum hdl_
 		end_listening(iwarp, IWARP_ABORT);
 	if (detail != HDL_DETAIL_NONE)
 		tpt_count(iwarp->engine->tpt, detail);
+	/* The request itself is wrong, not what it wants to access. */
+	bool asks = iwarp->segment.opcode == RDMAP_READ_REQUEST ||
+	            iwarp->segment.opcode == RDMAP_ATOMIC_REQUEST;
 	bool malformed = detail == HDL_DETAIL_NONE || detail == HDL_DETAIL_MISALIGNED ||
+	                 detail == HDL_DETAIL_OUT_OF_WINDOW ||
+	                 (detail == HDL_DETAIL_LIMIT && asks) ||
 	                 error == RDMAP_ERROR_DDP_MESSAGE_TOO_LONG;
 	if (!told)
 		op_event(iwarp->engine, iwarp->qp,

@@ -20,7 +20,7 @@ static void judge_receive(struct iwarp *iwarp)
 {
 	const struct rdmap_segment *s = &iwarp->segment;
 	if (s->msn != iwarp->expected_send)
-		judge_fault(iwarp, RDMAP_ERROR_DDP_MSN_RANGE, HDL_DETAIL_NONE);
+		judge_fault(iwarp, RDMAP_ERROR_DDP_MSN_RANGE, HDL_DETAIL_OUT_OF_WINDOW);
 	else if (s->mo != iwarp->receive_offset)
 		judge_fault(iwarp, RDMAP_ERROR_DDP_INVALID_MO, HDL_DETAIL_NONE);
 	else if (iwarp->receive_open && s->opcode != iwarp->receive_opcode)
@@ -82,7 +82,7 @@ static void judge_result(struct iwarp *iwarp)
 	const struct rdmap_segment *s = &iwarp->segment;
 	const struct wqe_send *wqe = iwarp_oldest_read(iwarp);
 	if (s->msn != iwarp->expected_result)
-		judge_fault(iwarp, RDMAP_ERROR_DDP_MSN_RANGE, HDL_DETAIL_NONE);
+		judge_fault(iwarp, RDMAP_ERROR_DDP_MSN_RANGE, HDL_DETAIL_OUT_OF_WINDOW);
 	else if (iwarp->ready_read || wqe == NULL || !request_is_atomic(wqe) ||
 	         s->u.atomic_response.id != wqe->msn)
 		judge_fault(iwarp, RDMAP_ERROR_RDMAP_UNEXPECTED_OPCODE, HDL_DETAIL_NONE);
@@ -117,14 +117,14 @@ void iwarp_judge(struct iwarp *iwarp)
 	case RDMAP_READ_REQUEST:
 	case RDMAP_ATOMIC_REQUEST:
 		if (s->msn != iwarp->expected_read)
-			judge_fault(iwarp, RDMAP_ERROR_DDP_MSN_RANGE, HDL_DETAIL_NONE);
+			judge_fault(iwarp, RDMAP_ERROR_DDP_MSN_RANGE, HDL_DETAIL_OUT_OF_WINDOW);
 		break;
 	case RDMAP_ATOMIC_RESPONSE:
 		judge_result(iwarp);
 		break;
 	case RDMAP_TERMINATE:
 		if (s->msn != 1)
-			judge_fault(iwarp, RDMAP_ERROR_DDP_MSN_RANGE, HDL_DETAIL_NONE);
+			judge_fault(iwarp, RDMAP_ERROR_DDP_MSN_RANGE, HDL_DETAIL_OUT_OF_WINDOW);
 		break;
 	default:
 		judge_receive(iwarp);
@@ -151,7 +151,7 @@ static void early_receive(struct iwarp *iwarp)
 {
 	const struct rdmap_segment *s = &iwarp->segment;
 	if (s->msn - iwarp->expected_send >= IWARP_EARLY)
-		judge_fault(iwarp, RDMAP_ERROR_DDP_MSN_RANGE, HDL_DETAIL_NONE);
+		judge_fault(iwarp, RDMAP_ERROR_DDP_MSN_RANGE, HDL_DETAIL_OUT_OF_WINDOW);
 	else if (s->mo > HDL_MAX_MESSAGE || s->payload_bytes > HDL_MAX_MESSAGE - s->mo)
 		judge_fault(iwarp, RDMAP_ERROR_DDP_MESSAGE_TOO_LONG, HDL_DETAIL_NONE);
 	else if (s->payload_bytes > 0)
@@ -173,7 +173,7 @@ void iwarp_judge_early(struct iwarp *iwarp)
 	case RDMAP_ATOMIC_REQUEST:
 		/* MEMMGT figure 18A steps 1804 and 1806. */
 		if (!iwarp_reserve(iwarp))
-			judge_fault(iwarp, RDMAP_ERROR_DDP_NO_BUFFER, HDL_DETAIL_NONE);
+			judge_fault(iwarp, RDMAP_ERROR_DDP_NO_BUFFER, respond_no_room(iwarp->qp));
 		break;
 	case RDMAP_ATOMIC_RESPONSE:
 	case RDMAP_TERMINATE:

@@ -180,11 +180,11 @@ static bool segment_place(struct iwarp *iwarp, struct iwarp_early *early, const 
 
 /* A message that no peer may send. Nothing of its number is to be believed, so it cannot wait for
  * its turn. */
-static bool segment_bad(struct iwarp *iwarp, bool *open)
+static bool segment_bad(struct iwarp *iwarp, enum hdl_detail detail, bool *open)
 {
 	counter_add(&iwarp->engine->counters[ENGINE_BAD_PACKETS], 1);
 	iwarp_rx_reset(iwarp);
-	iwarp_refuse(iwarp, RDMAP_ERROR_RDMAP_STREAM_FAILED, HDL_DETAIL_NONE, false);
+	iwarp_refuse(iwarp, RDMAP_ERROR_RDMAP_STREAM_FAILED, detail, false);
 	*open = false;
 	return true;
 }
@@ -202,13 +202,15 @@ bool iwarp_message(struct iwarp *iwarp, const uint8_t *message, size_t bytes, bo
 	if (iwarp->deaf)
 		return true;
 	if (bytes < DDP_SCTP_SSN_BYTES || bytes - DDP_SCTP_SSN_BYTES > MPA_MAX_ULPDU_BYTES)
-		return segment_bad(iwarp, open);
+		return segment_bad(iwarp, HDL_DETAIL_NONE, open);
 	const uint8_t *segment = message + DDP_SCTP_SSN_BYTES;
 	uint16_t ahead = (uint16_t)(be16_load(message) - window->expected);
 	uint32_t number = window->expected + ahead;
-	/* RFC 5043: neither a number that came before, nor one that is far off. */
+	/* RFC 5043: neither a number that came before, nor one that is far off. Table D of MEMMGT
+	 * figure 18B drops what is outside the window, because TCP sends it again. SCTP delivers a
+	 * message once: nothing that is dropped comes again, so the stream ends. */
 	if (ahead >= IWARP_EARLY || early_of(window, number)->state != IWARP_EARLY_NONE)
-		return segment_bad(iwarp, open);
+		return segment_bad(iwarp, HDL_DETAIL_OUT_OF_WINDOW, open);
 	/* The one whose turn it is waits for a receive: nothing else could change that. */
 	if (early_of(window, window->expected)->state != IWARP_EARLY_NONE ||
 	    (window->next_waits && ahead > 0)) {

@@ -297,12 +297,14 @@ static bool local_request_run_read(struct engine *engine, struct qp *qp, const s
 	struct sg from, list;
 	struct read_entry *entry;
 	enum read_verdict verdict = READ_OUT_OF_RANGE;
-	if ((qp->attr.access & HDL_ACCESS_REMOTE_READ) != 0)
+	bool allowed = (qp->attr.access & HDL_ACCESS_REMOTE_READ) != 0;
+	if (allowed)
 		verdict = read_queue_put(&qp->reads, a->frame.imm, &entry);
 	/* Executed before and yet expected: the initiator's pieces were refused, but it did not get
 	 * that answer. */
 	if (verdict != READ_ACCEPTED && verdict != READ_REPEATED) {
-		local_request_refuse(engine, qp, a, ANSWER_INVALID, HDL_DETAIL_NONE);
+		local_request_refuse(engine, qp, a, ANSWER_INVALID,
+		                     allowed ? respond_no_room(qp) : HDL_DETAIL_NONE);
 		return false;
 	}
 	if (verdict == READ_ACCEPTED)
@@ -338,9 +340,10 @@ static bool local_request_run_atomic(struct engine *engine, struct qp *qp, const
 	struct hdl_sge range = {.addr = atomic.addr, .length = 8, .key = atomic.key};
 	struct sg target;
 	struct read_entry *entry;
-	if ((qp->attr.access & HDL_ACCESS_REMOTE_ATOMIC) == 0 ||
-	    read_queue_put(&qp->reads, a->frame.imm, &entry) != READ_ACCEPTED) {
-		local_request_refuse(engine, qp, a, ANSWER_INVALID, HDL_DETAIL_NONE);
+	bool allowed = (qp->attr.access & HDL_ACCESS_REMOTE_ATOMIC) != 0;
+	if (!allowed || read_queue_put(&qp->reads, a->frame.imm, &entry) != READ_ACCEPTED) {
+		local_request_refuse(engine, qp, a, ANSWER_INVALID,
+		                     allowed ? respond_no_room(qp) : HDL_DETAIL_NONE);
 		return false;
 	}
 	uint64_t old = 0;

@@ -208,7 +208,9 @@ enum hdl_detail model_register(struct model *m, struct hdl_key key, uint32_t pd,
 		return HDL_DETAIL_TYPE;
 	if (e->pd != pd)
 		return HDL_DETAIL_PD;
-	if (e->valid || model_windows(m, e) != 0)
+	if (e->valid)
+		return HDL_DETAIL_ALREADY;
+	if (model_windows(m, e) != 0)
 		return HDL_DETAIL_BUSY;
 	if (!list_fits(reg) || pages_touched(reg) > e->room)
 		return HDL_DETAIL_PAGES;
@@ -231,7 +233,7 @@ enum hdl_detail model_bind(struct model *m, const struct tpt_bind *bind)
 	if (e->pd != bind->pd)
 		return HDL_DETAIL_PD;
 	if (e->valid && !bind->rebind)
-		return HDL_DETAIL_BUSY;
+		return HDL_DETAIL_ALREADY;
 	uint32_t allowed = remote_writes | HDL_ACCESS_REMOTE_READ | HDL_ACCESS_ONE_TOUCH |
 	                   HDL_ACCESS_ZERO_BASED;
 	if ((bind->access | allowed) != allowed)

@@ -108,7 +108,7 @@ static void a_bind_judges_the_window_first(void **state)
 	assert_int_equal(tpt_bind(w->tpt, &bind), HDL_DETAIL_PD);
 	bind = good_bind(w);
 	assert_int_equal(tpt_bind(w->tpt, &bind), HDL_DETAIL_NONE);
-	assert_int_equal(tpt_bind(w->tpt, &bind), HDL_DETAIL_BUSY);
+	assert_int_equal(tpt_bind(w->tpt, &bind), HDL_DETAIL_ALREADY);
 	bind.rebind = true;
 	static const uint32_t refused[] = {HDL_ACCESS_LOCAL_READ, HDL_ACCESS_LOCAL_WRITE,
 	                                   HDL_ACCESS_BIND, 0x100, 0x80000000};
@@ -251,7 +251,7 @@ static void ip3_register_by_work_request(void **state)
 		assert_int_equal(check(w->tpt, &req), HDL_DETAIL_INSTANCE);
 		req.key = key;
 		assert_int_equal(host_of(w->tpt, &req), HOST + 0x5010);
-		assert_int_equal(tpt_register(w->tpt, key, PD, &reg), HDL_DETAIL_BUSY);
+		assert_int_equal(tpt_register(w->tpt, key, PD, &reg), HDL_DETAIL_ALREADY);
 		assert_int_equal(tpt_invalidate(w->tpt, key, PD, QPN, true), HDL_DETAIL_NONE);
 		assert_int_equal(check(w->tpt, &req), HDL_DETAIL_NOT_VALID);
 	}

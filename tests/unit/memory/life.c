@@ -432,7 +432,7 @@ static void sn8_registering_anew_brings_memory_back(void **state)
 	assert_int_equal(tpt_register(tpt, key, PD, &reg), HDL_DETAIL_NONE);
 	assert_int_equal(tpt_segment_gone(tpt, HOST + 0x3000, 1, NULL, NULL), 1);
 	assert_int_equal(use(tpt, key), HDL_DETAIL_GONE);
-	assert_int_equal(tpt_register(tpt, key, PD, &reg), HDL_DETAIL_BUSY);
+	assert_int_equal(tpt_register(tpt, key, PD, &reg), HDL_DETAIL_ALREADY);
 	assert_int_equal(tpt_invalidate(tpt, key, PD, QPN, true), HDL_DETAIL_NONE);
 	assert_int_equal(tpt_register(tpt, key, PD, &reg), HDL_DETAIL_NONE);
 	assert_int_equal(use(tpt, key), HDL_DETAIL_NONE);

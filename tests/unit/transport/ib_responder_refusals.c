@@ -177,6 +177,20 @@ static void requests_that_are_refused_as_such(void **state)
 	rig_take_atomic(rig, FIRST, IB_OP_FETCH_ADD, 65, 1, 0);
 	expect_refusal(rig, FIRST, IB_NAK_INVALID_REQUEST, HDL_EVENT_QP_REQUEST_ERR,
 	               HDL_DETAIL_MISALIGNED);
+	/* One more read than it answers at a time. */
+	rig_qp(rig, &(struct rig_options){.max_rd_atomic = 2});
+	rig->full = true;
+	for (uint32_t n = 0; n < 3; n++) {
+		struct ib_packet packet = rig_rdma(rig, IB_OP_READ_REQUEST, FIRST + n, 0, 8, 0);
+		rig_take(rig, &packet);
+	}
+	rig->full = false;
+	rig_run(rig);
+	rig_skip(rig);
+	struct hdl_event event;
+	assert_int_equal(hdl_event_get(rig->adapter, &event, 0), 0);
+	assert_int_equal(event.type, HDL_EVENT_QP_REQUEST_ERR);
+	assert_int_equal(event.detail, HDL_DETAIL_LIMIT);
 	/* A queue pair that grants nothing. */
 	static const uint8_t opcodes[] = {IB_OP_WRITE_ONLY, IB_OP_READ_REQUEST, IB_OP_FETCH_ADD};
 	for (uint32_t i = 0; i < COUNT(opcodes); i++) {

@@ -138,7 +138,7 @@ static void rfc5041_5_message_numbers(void **state)
 				size_t bytes = rdmap_encode(&s, header, sizeof(header));
 				put_segment(way, &s, 0);
 				assert_false(SIDE->open);
-				iw_event(SIDE, HDL_EVENT_QP_REQUEST_ERR, HDL_DETAIL_NONE);
+				iw_event(SIDE, HDL_EVENT_QP_REQUEST_ERR, HDL_DETAIL_OUT_OF_WINDOW);
 				expect_quote(RDMAP_ERROR_DDP_MSN_RANGE, header, bytes);
 				iw_close(&rig);
 			}

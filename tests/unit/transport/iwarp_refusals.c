@@ -39,10 +39,12 @@ struct row {
 static const struct row rows[] = {
         {"RFC 5041 7.2: QN 4", SEND(1), .payload = 8, .patch_at = 9, .patch = 4, DDP(INVALID_QN),
          REQUEST_ERR},
-        {"RFC 5041 7.2: MSN 0", SEND(0), .payload = 8, NO_PATCH, DDP(MSN_RANGE), REQUEST_ERR},
-        {"RFC 5041 7.2: MSN ahead", SEND(2), .payload = 8, NO_PATCH, DDP(MSN_RANGE), REQUEST_ERR},
+        {"RFC 5041 7.2: MSN 0", SEND(0), .payload = 8, NO_PATCH, DDP(MSN_RANGE), REQUEST_ERR,
+         .detail = HDL_DETAIL_OUT_OF_WINDOW},
+        {"RFC 5041 7.2: MSN ahead", SEND(2), .payload = 8, NO_PATCH, DDP(MSN_RANGE), REQUEST_ERR,
+         .detail = HDL_DETAIL_OUT_OF_WINDOW},
         {"RFC 5041 7.2: MSN wrapped", SEND(UINT32_MAX), .payload = 8, NO_PATCH, DDP(MSN_RANGE),
-         REQUEST_ERR},
+         REQUEST_ERR, .detail = HDL_DETAIL_OUT_OF_WINDOW},
         {"RFC 5041 7.2: MO not 0 at the beginning",
          .s = {.opcode = RDMAP_SEND, .last = true, .msn = 1, .mo = 8}, .payload = 8, NO_PATCH,
          DDP(INVALID_MO), REQUEST_ERR},
@@ -87,7 +89,7 @@ static const struct row rows[] = {
          .s = {.opcode = RDMAP_ATOMIC_RESPONSE, .msn = 1, .u.atomic_response = {.id = 1}}, NO_PATCH,
          RDMAP(UNEXPECTED_OPCODE), REQUEST_ERR},
         {"RFC 5041 7.2: a Read Request with MSN 2", .s = {.opcode = RDMAP_READ_REQUEST, .msn = 2},
-         NO_PATCH, DDP(MSN_RANGE), REQUEST_ERR},
+         NO_PATCH, DDP(MSN_RANGE), REQUEST_ERR, .detail = HDL_DETAIL_OUT_OF_WINDOW},
         {"RFC 5040 7.1: a read of an STag that does not exist",
          .s = {.opcode = RDMAP_READ_REQUEST, .msn = 1, .u.read = {.bytes = 8, .source_stag = 0x77}},
          NO_PATCH, RDMAP(INVALID_STAG), ACCESS_ERR, .detail = HDL_DETAIL_NOT_VALID},
@@ -115,7 +117,8 @@ static const struct row rows[] = {
          .payload = 8, NO_PATCH, RDMAP(PROTECT_INVALIDATE), .receives = true,
          .status = HDL_WC_MEM_MGT_ERR},
         {"RFC 5041 7.2: a second Terminate queue number",
-         .s = {.opcode = RDMAP_TERMINATE, .msn = 2}, NO_PATCH, DDP(MSN_RANGE), REQUEST_ERR},
+         .s = {.opcode = RDMAP_TERMINATE, .msn = 2}, NO_PATCH, DDP(MSN_RANGE), REQUEST_ERR,
+         .detail = HDL_DETAIL_OUT_OF_WINDOW},
 };
 
 /* The FPDU of @row, with a CRC that fits whatever was patched. */
@@ -387,7 +390,7 @@ static void rfc5040_7_more_reads_than_ird(void **state)
 		bytes += iw_fpdu(&rig, &s, NULL, 0, fpdus + bytes);
 	}
 	iw_put_bytes(&rig, fpdus, bytes, 0);
-	iw_event(side, HDL_EVENT_QP_REQUEST_ERR, HDL_DETAIL_NONE);
+	iw_event(side, HDL_EVENT_QP_REQUEST_ERR, HDL_DETAIL_LIMIT);
 	iw_expect_terminate(&rig, RDMAP_ERROR_DDP_NO_BUFFER);
 	iw_close(&rig);
 }

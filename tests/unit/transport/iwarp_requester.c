@@ -439,7 +439,7 @@ static void rfc5040_5_an_error_after_close(void **state)
 	iw_completion(SIDE->rcq, 1, HDL_WC_SUCCESS);
 	iw_put(&rig, &(struct rdmap_segment){.opcode = RDMAP_SEND, .last = true, .msn = 7}, "bad",
 	       3);
-	iw_event(SIDE, HDL_EVENT_QP_REQUEST_ERR, HDL_DETAIL_NONE);
+	iw_event(SIDE, HDL_EVENT_QP_REQUEST_ERR, HDL_DETAIL_OUT_OF_WINDOW);
 	assert_int_equal(iw_state(SIDE), HDL_QPS_ERR);
 	assert_int_equal(iwarp_ending(&SIDE->iwarp), IWARP_ABORT);
 	iw_completion(SIDE->rcq, 2, HDL_WC_WR_FLUSH_ERR);

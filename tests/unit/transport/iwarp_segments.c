@@ -319,6 +319,7 @@ static void memmgt_18b_table_d(void **state)
 	put_write(IWARP_EARLY, hdl_mr_key(mr), iw_address(SIDE, 0), true, 100);
 	assert_int_equal(flags_of(mr), TPT_VALID);
 	assert_int_equal(SIDE->mem[0], 0);
+	iw_event(SIDE, HDL_EVENT_QP_REQUEST_ERR, HDL_DETAIL_OUT_OF_WINDOW);
 	iw_expect_terminate(&rig, RDMAP_ERROR_RDMAP_STREAM_FAILED);
 	settle_mr(mr);
 	iw_close(&rig);
