@@ -478,6 +478,19 @@ HDL_API int hdl_mr_deregister(struct hdl_mr *mr);
  * Returns: the key. */
 HDL_API struct hdl_key hdl_mr_key(const struct hdl_mr *mr);
 
+/* hdl_mr_draw_key - draw a fresh key for a registration by work request
+ *
+ * For HDL_OP_REGISTER and HDL_OP_REGISTER_SEND. The instance of the key differs from the region's
+ * current one and from those of the last 254 keys that were drawn, whether they were used or not,
+ * so a key that a peer still has does not come back to life, and a peer cannot guess it. It becomes
+ * the key of the region when the registration executes.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: the key; 0 if @mr is not from hdl_mr_alloc(). */
+HDL_API struct hdl_key hdl_mr_draw_key(struct hdl_mr *mr);
+
 /* hdl_segment_update - tell the adapter that the mapping of memory changes
  *
  * Every registration that overlaps the range becomes unusable (SegmentTableUpdate in SAN).
@@ -548,9 +561,21 @@ HDL_API int hdl_mw_free(struct hdl_mw *mw);
  * Returns: the key. For a type 2 window, use it as the source of the index. */
 HDL_API struct hdl_key hdl_mw_key(const struct hdl_mw *mw);
 
+/* hdl_mw_draw_key - draw a fresh key for a window
+ *
+ * For HDL_OP_BIND. The same as hdl_mr_draw_key(), and the keys of hdl_mw_bind() count as drawn.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: the key; 0 if @mw is not a window. */
+HDL_API struct hdl_key hdl_mw_draw_key(struct hdl_mw *mw);
+
 /* hdl_key_with_instance - combine the index of a key with another instance
  *
- * For HDL_OP_BIND and HDL_OP_REGISTER, where the caller picks the instance.
+ * For HDL_OP_BIND and HDL_OP_REGISTER, where the caller may pick the instance, as the interface of
+ * libibverbs does. One of 256 is soon used again, and then a key that a peer kept from that time
+ * works again: prefer hdl_mr_draw_key() and hdl_mw_draw_key().
  *
  * Owner: nothing changes hands.
  * Threads: any.

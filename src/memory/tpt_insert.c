@@ -406,7 +406,6 @@ void tpt_free(struct tpt *tpt, struct hdl_key key)
 
 struct hdl_key tpt_fresh(const struct tpt *tpt, struct hdl_key key)
 {
-	uint8_t now = (uint8_t)tpt_current(tpt, key).v;
 	uint32_t index = tpt_index(&tpt->view, key);
-	return (struct hdl_key){(key.v & ~0xffu) | next_instance(tpt, index, now)};
+	return (struct hdl_key){(key.v & ~0xffu) | next_instance(tpt, index, (uint8_t)key.v)};
 }

@@ -478,6 +478,65 @@ static void ip3_register_busy_and_refused_when_posted(void **state)
 	expect_failed(w, w->b.scq, qb, 2, HDL_WC_MEM_MGT_ERR, HDL_DETAIL_ALREADY);
 }
 
+/* Keys that are drawn for registrations, however many of them wait to be executed, do not repeat
+ * until 255 others have been drawn: what a peer kept stays stale. */
+static void ip3_drawn_keys_stay_stale(void **state)
+{
+	enum { KEYS = 256, POSTED = 8 };
+	struct world *w = *state;
+	struct hdl_qp *qa, *qb;
+	struct qp_options o = {.register_on_send = true};
+	make_pair(w, &o, &qa, &qb);
+	uint64_t pages[PAGES];
+	page_list(&w->b, pages);
+	struct hdl_register reg = list_of(pages, 0, PAGE, 0, LOCAL_BOTH | REMOTE_ALL);
+	struct hdl_mr *mr = make_empty_mr(&w->b, PAGES);
+	struct hdl_key keys[KEYS];
+	bool seen[KEYS] = {false};
+	for (uint32_t i = 0; i < KEYS; i++) {
+		keys[i] = hdl_mr_draw_key(mr);
+		assert_int_equal(keys[i].v >> 8, hdl_mr_key(mr).v >> 8);
+		assert_false(seen[keys[i].v & 255]);
+		seen[keys[i].v & 255] = true;
+	}
+	assert_int_equal(hdl_mr_draw_key(mr).v, keys[0].v);
+	for (uint32_t i = 0; i < POSTED; i++) {
+		struct hdl_send_wr wr = register_wr(mr, 0, reg, i);
+		wr.reg.key = keys[i];
+		post_send(qb, wr);
+		if (i + 1 < POSTED)
+			post_send(qb, (struct hdl_send_wr){.opcode = HDL_OP_INVALIDATE,
+			                                   .invalidate_key = keys[i]});
+	}
+	for (uint32_t i = 0; i < POSTED; i++)
+		expect_sent(w, w->b.scq, qb, i, HDL_WC_REGISTER, 0);
+	assert_int_equal(hdl_mr_key(mr).v, keys[POSTED - 1].v);
+	post_rdma(qa, 1, HDL_OP_WRITE, piece(&w->a, 0, 8), 0, keys[POSTED - 1]);
+	expect_sent(w, w->a.scq, qa, 1, HDL_WC_WRITE, 8);
+	post_rdma(qa, 2, HDL_OP_WRITE, piece(&w->a, 0, 8), 0, keys[0]);
+	expect_refused(w, w->a.scq, qa, 2, HDL_WC_REM_ACCESS_ERR, HDL_DETAIL_INSTANCE);
+	/* A window: the call that binds draws, too. */
+	struct hdl_mw *mw = make_mw(&w->b, HDL_MW_TYPE_1);
+	const struct hdl_bind bind = {.mr = w->b.mr,
+	                              .access = HDL_ACCESS_REMOTE_READ,
+	                              .addr = address(&w->b, 0),
+	                              .length = 8};
+	memset(seen, 0, sizeof(seen));
+	for (uint32_t i = 0; i < KEYS; i++) {
+		struct hdl_key key;
+		if (i % 3 == 0)
+			assert_int_equal(hdl_mw_bind(mw, &bind, &key), 0);
+		else
+			key = hdl_mw_draw_key(mw);
+		assert_false(seen[key.v & 255]);
+		seen[key.v & 255] = true;
+	}
+	/* Regions that are not for work requests have one key. */
+	assert_int_equal(hdl_mr_draw_key(w->b.mr).v, 0);
+	assert_int_equal(hdl_mr_draw_key(NULL).v, 0);
+	assert_int_equal(hdl_mw_draw_key(NULL).v, 0);
+}
+
 #define STORE_TRIES 6 /* lists, of which the store holds two */
 
 /* Post lists behind a delay until there is no room for another one. Returns how many were accepted:
@@ -548,6 +607,7 @@ static const struct CMUnitTest tests[] = {
         BEHAVIOUR(ip3_option_1_goes_on_and_is_tried_again),
         BEHAVIOUR(ip3_failed_registration_option_2_terminates),
         BEHAVIOUR(ip3_register_busy_and_refused_when_posted),
+        BEHAVIOUR(ip3_drawn_keys_stay_stale),
         BEHAVIOUR(ip3_page_list_store_is_bounded),
 };
 THEME(register_theme, tests);

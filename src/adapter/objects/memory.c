@@ -307,6 +307,26 @@ struct hdl_key hdl_mr_key(const struct hdl_mr *mr)
 	return tpt_current(&mr->pd->adapter->tpt, mr->key);
 }
 
+/* The next key of the entry of @key. Those that were drawn before may still be on their way to the
+ * table, so it goes on from the last one, *drawn, and not from what is there now. With the drive
+ * lock. */
+static struct hdl_key draw_key(const struct tpt *tpt, struct hdl_key key, struct hdl_key *drawn)
+{
+	*drawn = tpt_fresh(tpt, drawn->v != 0 ? *drawn : tpt_current(tpt, key));
+	return *drawn;
+}
+
+struct hdl_key hdl_mr_draw_key(struct hdl_mr *mr)
+{
+	if (mr == NULL || mr->magic != MAGIC_MR || mr->max_pages == 0)
+		return (struct hdl_key){0};
+	struct hdl_adapter *adapter = mr->pd->adapter;
+	adapter_lock(adapter);
+	struct hdl_key key = draw_key(&adapter->tpt, mr->key, &mr->drawn);
+	adapter_unlock(adapter);
+	return key;
+}
+
 int hdl_mr_reregister(struct hdl_mr *mr, struct hdl_pd *pd, void *addr, size_t length,
                       uint32_t access)
 {
@@ -422,7 +442,7 @@ int hdl_mw_bind(struct hdl_mw *mw, const struct hdl_bind *bind, struct hdl_key *
 		return -HDL_EINVAL;
 	struct hdl_adapter *adapter = mw->pd->adapter;
 	adapter_lock(adapter);
-	struct tpt_bind request = {.key = tpt_fresh(&adapter->tpt, mw->key),
+	struct tpt_bind request = {.key = draw_key(&adapter->tpt, mw->key, &mw->drawn),
 	                           .region = tpt_current(&adapter->tpt, bind->mr->key),
 	                           .pd = mw->pd->number,
 	                           .access = bind->access,
@@ -471,4 +491,15 @@ int hdl_mw_free(struct hdl_mw *mw)
 struct hdl_key hdl_mw_key(const struct hdl_mw *mw)
 {
 	return tpt_current(&mw->pd->adapter->tpt, mw->key);
+}
+
+struct hdl_key hdl_mw_draw_key(struct hdl_mw *mw)
+{
+	if (mw == NULL || mw->magic != MAGIC_MW)
+		return (struct hdl_key){0};
+	struct hdl_adapter *adapter = mw->pd->adapter;
+	adapter_lock(adapter);
+	struct hdl_key key = draw_key(&adapter->tpt, mw->key, &mw->drawn);
+	adapter_unlock(adapter);
+	return key;
 }

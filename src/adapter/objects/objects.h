@@ -61,12 +61,14 @@ struct hdl_mr {
 	uint32_t probed;            /* access rights that the memory was found to have */
 	struct segment_ref segment; /* the segment that contains it */
 	uint32_t max_pages;         /* for a region for HDL_OP_REGISTER, else 0 */
+	struct hdl_key drawn;       /* the last by hdl_mr_draw_key(); 0: none */
 };
 
 struct hdl_mw {
 	uint32_t magic;
 	uint32_t type;
 	struct hdl_key key;
+	struct hdl_key drawn; /* the last by hdl_mw_draw_key() or hdl_mw_bind(); 0: none */
 	struct hdl_pd *pd;
 };
 
