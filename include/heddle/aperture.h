@@ -502,12 +502,23 @@ HDL_API uint32_t hdl_aperture_trust(const struct hdl_adapter *adapter);
  * (elsewhere). Stores to it reach the peer, loads see its memory, with the semantics at the top of
  * this file. It can be mapped before the connection exists, with the size in @bits. The range stays
  * the same for as long as the aperture exists, whether its next peer is on this machine or not.
- * Mapping it again returns it.
+ * Mapping it again returns it, and its length, whatever @bits says then.
+ *
+ * Of an aperture of type EVENT, the range is memory of this process. Each aligned word of 8 bytes
+ * in it that has changed becomes an event when stores are collected, after HDL_APERTURE_LAG_NS at
+ * most or at an ordering point: with the word's offset, and its 8 bytes as the value. So 32 bytes
+ * are four events, in the order of their offsets, and so are more; several stores to one word
+ * between two collections are one event, with the last value; and a store of what is there already
+ * is none. hdl_aperture_store() raises an event for each call instead.
+ *
+ * An aperture of hdl_aperture_open_ip() cannot be mapped (APERTURE figure 12 does map one): a
+ * datagram begins and ends somewhere, and nothing in stores tells where.
  *
  * Owner: the range belongs to the aperture.
  * Threads: any.
  * Blocks: no.
- * Returns: 0 and *out, *length; -HDL_EINVAL; -HDL_ENOMEM; -HDL_EIO no tracker works here. */
+ * Returns: 0 and *out, *length; -HDL_EINVAL; -HDL_ENOTSUP it is of type IP; -HDL_ENOMEM; -HDL_EIO no
+ * tracker works here. */
 HDL_API int hdl_aperture_map(struct hdl_aperture *aperture, uint8_t bits, void **out,
                              uint64_t *length);
 

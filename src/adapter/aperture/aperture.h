@@ -102,6 +102,7 @@ struct hdl_aperture {
 	uint64_t shared_bytes;
 	/* map.c */
 	struct track *track;
+	uint64_t map_bytes; /* of the range, as hdl_aperture_map() was first asked for it */
 	struct outgoing *entry;
 	bool reserved;       /* the addresses of @entry are the range's */
 	uint64_t collect_ns; /* when stores are collected next */

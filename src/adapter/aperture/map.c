@@ -26,7 +26,13 @@ static bool map_fetch(void *context, uint64_t offset, void *to, uint64_t bytes)
 
 static int map_put(void *context, uint64_t offset, const void *data, uint64_t bytes)
 {
+	struct hdl_aperture *aperture = context;
 	const uint8_t *from = data;
+	if (aperture->track->words) { /* an event */
+		bool put = !aperture_can_send(aperture) ||
+		           ap_put(&aperture->conn, CI_EVENT, offset, data, (uint32_t)bytes);
+		return put ? 0 : -HDL_EAGAIN;
+	}
 	/* A run may be longer than what is kept at a time. */
 	for (uint64_t done = 0; done < bytes;) {
 		uint64_t part = bytes - done < CI_MAX_DATA ? bytes - done : CI_MAX_DATA;
@@ -139,9 +145,15 @@ static int map_begin(struct hdl_aperture *aperture, uint8_t bits)
 	void *same = aperture_map_same(aperture, pages);
 	void *room = aperture_room(aperture);
 	adapter_unlock(adapter);
+	/* What was stored to an aperture for events is no memory of the peer's: a load sees it. */
+	bool events = aperture->conn.own.type == HDL_APERTURE_EVENT;
 	if (same == NULL)
-		result = track_open_at(TRACK_ANY, pages, &source, room, &aperture->track);
+		result = track_open_at(TRACK_ANY, pages, events ? NULL : &source, room,
+		                       &aperture->track);
+	if (result == 0 && same == NULL)
+		aperture->track->words = events;
 	if (result == 0) {
+		aperture->map_bytes = 1ull << bits;
 		aperture_enter_mapped(aperture);
 		return 0;
 	}
@@ -153,9 +165,11 @@ static int map_begin(struct hdl_aperture *aperture, uint8_t bits)
 
 int hdl_aperture_map(struct hdl_aperture *aperture, uint8_t bits, void **out, uint64_t *length)
 {
-	if (!is_aperture(aperture) || out == NULL || aperture->is_ip ||
-	    bits < HDL_APERTURE_MIN_BITS || bits > HDL_APERTURE_MAX_BITS)
+	if (!is_aperture(aperture) || out == NULL || bits < HDL_APERTURE_MIN_BITS ||
+	    bits > HDL_APERTURE_MAX_BITS)
 		return -HDL_EINVAL;
+	if (aperture->is_ip)
+		return -HDL_ENOTSUP; /* stores have no beginning and no end, datagrams do */
 	if (aperture->track == NULL && aperture->shared == NULL) {
 		int result = map_begin(aperture, bits);
 		if (result != 0)
@@ -163,7 +177,7 @@ int hdl_aperture_map(struct hdl_aperture *aperture, uint8_t bits, void **out, ui
 	}
 	*out = aperture_view(aperture, NULL);
 	if (length != NULL)
-		*length = 1ull << bits;
+		*length = aperture->map_bytes;
 	return 0;
 }
 

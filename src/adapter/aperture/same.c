@@ -101,6 +101,7 @@ void *aperture_share(struct hdl_aperture *aperture)
 	if (enters) {
 		aperture_take_entry(aperture, aperture->conn.peer.bits);
 		view = aperture_map_same(aperture, same_round(aperture->conn.peer.length));
+		aperture->map_bytes = aperture->shared_bytes;
 		if (view == NULL)
 			aperture_give_entry(aperture);
 	}

@@ -350,11 +350,16 @@ static void track_give_back(struct track *track, const struct taken *taken)
 }
 
 /* The next run of changed bytes from *@at on; false: none. */
-static bool track_next_run(const struct taken *taken, uint64_t *at, uint64_t *bytes)
+static bool track_next_run(const struct taken *taken, bool words, uint64_t *at, uint64_t *bytes)
 {
 	uint64_t all = taken->count * TRACK_PAGE, start = *at, same = 0;
 	while (start < all && taken->now[start] == taken->twin[start])
 		start++;
+	if (words) {
+		*at = start & ~(uint64_t)(TRACK_GAP - 1);
+		*bytes = TRACK_GAP;
+		return start < all;
+	}
 	uint64_t end = start;
 	for (uint64_t i = start; i < all && same < TRACK_GAP; i++) {
 		same = taken->now[i] == taken->twin[i] ? same + 1 : 0;
@@ -380,7 +385,7 @@ int track_collect(struct track *track,
 	track_unlock(track, &mask);
 	while (result >= 0 && track_take_pages(track, &next, end, taken)) {
 		uint64_t at = 0, bytes;
-		while (result >= 0 && track_next_run(taken, &at, &bytes)) {
+		while (result >= 0 && track_next_run(taken, track->words, &at, &bytes)) {
 			result = sink(context, taken->page * TRACK_PAGE + at, taken->now + at,
 			              bytes);
 			if (result >= 0)

@@ -80,6 +80,7 @@ struct track {
 	struct track_source source;
 	bool fixed;    /* the addresses of the view are the caller's */
 	bool lazy;     /* pages may be absent: there is a source, and a load can be noticed */
+	bool words;    /* what changed is collected by aligned words of TRACK_GAP bytes */
 	bool orphaned; /* there is nobody to fetch from any more */
 	/* Signals are blocked while it is held: a fault in a handler of the same thread would wait
 	 * for ever. */
@@ -110,7 +111,8 @@ int track_open_at(enum track_kind kind, uint64_t bytes, const struct track_sourc
 /* No thread may use the view any more. */
 void track_close(struct track *track);
 
-/* Call @sink for every run of bytes that has changed since it was collected last. Once @sink
+/* Call @sink for every run of bytes that has changed since it was collected last; or, with
+ * track->words, for every aligned word of which a byte has. Once @sink
  * returns a negative value it is not called again, that run and the rest stay changed, and the
  * value is returned. One thread at a time. */
 int track_collect(struct track *track,

@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 
 #include <heddle/aperture.h>
+#include <heddle/eventq.h>
 
 #define PORT  77u
 #define WAIT  20000
@@ -177,6 +178,81 @@ static void ap3_connections_are_not_limited_by_their_rate(void **state)
 	assert_int_equal(counter(p->b, HDL_APERTURE_COUNTER_REJECTS), 0);
 	hdl_aperture_free(a);
 	hdl_aperture_free(b);
+}
+
+static void count_events(struct hdl_eventq *queue, uint32_t want, struct hdl_port_event *events)
+{
+	for (uint32_t got = 0; got < want;) {
+		assert_int_equal(hdl_eventq_wait(queue, WAIT), 0);
+		int taken = hdl_eventq_take(queue, events + got, (int)(want - got));
+		for (int i = 0; i < taken; i++)
+			got += events[got].type == HDL_PORT_DATA;
+	}
+}
+
+/* Each word that was stored to is an event, with all its bytes; none is lost. */
+static void ap4_plain_stores_are_events_by_words(void **state)
+{
+	enum { WORDS = 1536 }; /* more than are kept for repetition at a time */
+	struct pair *p = *state;
+	struct hdl_aperture *a, *b;
+	struct hdl_eventq *queue;
+	struct hdl_port *own;
+	static struct hdl_port_event events[WORDS];
+	void *range;
+	uint64_t length;
+	const struct hdl_eventq_attr room = {.events = 2 * WORDS};
+	const struct hdl_port_attr number = {.port = PORT + 1};
+	assert_int_equal(hdl_eventq_open(p->port, &room, &queue), 0);
+	assert_int_equal(hdl_port_open(p->a, &number, &own), 0);
+	struct hdl_aperture_attr attr = {.type = HDL_APERTURE_EVENT, .port = p->port};
+	assert_int_equal(hdl_aperture_open(p->b, &attr, &b), 0);
+	attr.port = own;
+	assert_int_equal(hdl_aperture_open(p->a, &attr, &a), 0);
+	connect_by_hand(p, a, b);
+	int mapped = hdl_aperture_map(a, 14, &range, &length);
+	if (mapped == -HDL_EIO)
+		skip();
+	assert_int_equal(mapped, 0);
+	assert_int_equal(length, 1u << 14);
+	assert_int_equal(hdl_aperture_map(a, 30, &range, &length), 0);
+	assert_int_equal(length, 1u << 14); /* as it is, not as it was asked for now */
+	volatile uint64_t *words = range;
+	struct hdl_port_event event;
+	while (hdl_eventq_take(queue, &event, 1) == 1)
+		;
+	for (uint64_t i = 0; i < 4; i++)
+		words[i] = i + 1;
+	((volatile uint32_t *)range)[101] = 0x01000000;
+	assert_int_equal(hdl_aperture_flush(a, HDL_FLUSH_PLACED, WAIT), 0);
+	count_events(queue, 5, events);
+	for (uint64_t i = 0; i < 4; i++)
+		assert_true(events[i].offset == 8 * i && events[i].value == i + 1 &&
+		            events[i].flags == 8);
+	assert_true(events[4].offset == 400 && events[4].value == 0x01000000ull << 32);
+	/* Stores to one word between two collections are one event; to load is to see them. */
+	words[0] = 7;
+	words[0] = 8;
+	assert_int_equal(hdl_aperture_flush(a, HDL_FLUSH_PLACED, WAIT), 0);
+	words[0] = 8;
+	assert_int_equal(hdl_aperture_flush(a, HDL_FLUSH_PLACED, WAIT), 0);
+	words[0] = 9;
+	assert_int_equal(hdl_aperture_flush(a, HDL_FLUSH_PLACED, WAIT), 0);
+	assert_int_equal(words[0], 9);
+	count_events(queue, 2, events);
+	assert_true(events[0].value == 8 && events[1].value == 9);
+	for (uint64_t i = 0; i < WORDS; i++)
+		words[i] = 1000 + i;
+	assert_int_equal(hdl_aperture_flush(a, HDL_FLUSH_PLACED, WAIT), 0);
+	count_events(queue, WORDS, events);
+	for (uint64_t i = 0; i < WORDS; i++)
+		assert_true(events[i].offset == 8 * i && events[i].value == 1000 + i);
+	assert_int_equal(hdl_eventq_take(queue, &event, 1), 0);
+	assert_int_equal(hdl_aperture_check(a), 0);
+	assert_int_equal(hdl_aperture_free(a), 0);
+	assert_int_equal(hdl_aperture_free(b), 0);
+	assert_int_equal(hdl_port_close(own), 0);
+	assert_int_equal(hdl_eventq_close(queue), 0);
 }
 
 static void ap3_the_application_declines(void **state)
@@ -474,6 +550,7 @@ int main(void)
 	        TEST(ap3_stores_and_reads_both_ways),
 	        TEST(ap3_rules_decide),
 	        TEST(ap3_connections_are_not_limited_by_their_rate),
+	        TEST(ap4_plain_stores_are_events_by_words),
 	        TEST(ap3_the_application_declines),
 	        TEST(ap3_waiting_is_bounded),
 	        TEST(ap5_hostile_peer_changes_no_byte),
