@@ -90,11 +90,11 @@ struct IBC_Route {
 /* IBC_Init - register this process with the virtual switch of its node
  *
  * @RequestedID is an APID, IBC_CLIENTANY, or IBC_WISH(APID). *GrantedID is the APID that was
- * granted. @GUIDList gets the GUIDs of the node's NICs, at most *NumGUIDs; *NumGUIDs becomes the
- * number of NICs. All three may be NULL. A process that calls it again gets one more APID: packets
- * for any of them arrive, and IBC_Send() sends from the first one. From 63 (IBC_CLIENTALL) nothing
- * can be sent, because it is the end mark of routes: a client that has it sends from the first of
- * its other APIDs.
+ * granted. @GUIDList gets the GUIDs of the NICs of the node to which the client has access with any
+ * of its APIDs, at most *NumGUIDs; *NumGUIDs becomes the number of these NICs. All three may be
+ * NULL. A process that calls it again gets one more APID: packets for any of them arrive, and
+ * IBC_Send() sends from the first one. From 63 (IBC_CLIENTALL) nothing can be sent, because it is
+ * the end mark of routes: a client that has it sends from the first of its other APIDs.
  *
  * A process belongs to the node that HEDDLE_NODE names. Any name will do for clients that only talk
  * to each other; if no process runs the hardware ports of that node, it has no NICs, and a warning
@@ -144,9 +144,9 @@ IBC_API int IBC_Finish(void);
  * Owner: @Message may be reused when the call returns.
  * Threads: any.
  * Blocks: for at most IBC_LIMIT_SEND_MS, while the lane of the receiver is full.
- * Returns: 0; IBC_BADPARAM, a parameter is out of range, or the client has APID 63 alone;
- * IBC_HARDWARE_ERROR, the port is down, or no process runs the node's hardware ports, and then the
- * log says so; IBC_NOT_INITIALIZED, no IBC_Init() before. */
+ * Returns: 0; IBC_BADPARAM, a parameter is out of range, the APID has no access to the NIC, or the
+ * client has APID 63 alone; IBC_HARDWARE_ERROR, the port is down, or no process runs the node's
+ * hardware ports, and then the log says so; IBC_NOT_INITIALIZED, no IBC_Init() before. */
 IBC_API int IBC_Send(int Message_Type, const IBC_GUID *GUID, uint64_t Destination_ID,
                      unsigned Destination_Cl, const void *Message, uint32_t IBCLen,
                      const struct IBC_Route *SourceRoute, unsigned OutPort);

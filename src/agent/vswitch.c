@@ -341,6 +341,7 @@ static bool vs_enter_port(struct vs_node *node, const struct agent_vs_port *port
 	     !vswitch_set_nic_port(vswitch, (uint8_t)port->port, port->guid,
 	                           (uint8_t)port->number)))
 		return false;
+	vswitch->nic_ports[port->port].denied = port->denied;
 	vswitch->states[port->port] = (uint8_t)port->state;
 	return true;
 }

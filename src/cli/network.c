@@ -270,7 +270,8 @@ void network_ask(struct network *network, const struct IBC_Route *route,
 	struct timespec timeout = {.tv_sec = network->timeout_ms / 1000u,
 	                           .tv_nsec = (long)(network->timeout_ms % 1000u) * 1000000};
 	struct IBC_Info info;
-	*answer = (struct network_answer){.result = NETWORK_FAILED};
+	*answer = (struct network_answer){.result = NETWORK_FAILED,
+	                                  .needs_no_key = command->operation == IBC_CONFIG_ECHO};
 	size_t bytes = ibc_config_encode(command, out, sizeof(out));
 	if (bytes == 0) {
 		answer->why = "the data is too long";
@@ -311,6 +312,7 @@ void network_explain(const struct network *network, const struct network_answer 
 	case NETWORK_NACK:
 		snprintf(out, bytes, "NACK: %s%s", IBC_ReasonName(answer->reason),
 		         answer->reason != IBC_NACK_NOT_ALLOWED ? ""
+		         : answer->needs_no_key ? " (the topology gives that NIC to other APIDs)"
 		         : network_key(network, -1) != NULL
 		                 ? " (the switch has another key, or none)"
 		                 : " (the topology has no key; the switch takes no commands "

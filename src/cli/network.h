@@ -63,6 +63,7 @@ enum network_result {
 struct network_answer {
 	enum network_result result;
 	int reason;                      /* of NETWORK_NACK */
+	bool needs_no_key;               /* an echo */
 	const char *why;                 /* of the others but NETWORK_OK */
 	uint64_t round_ns;               /* from the request to the answer */
 	struct ibc_config_answer config; /* not of an echo */

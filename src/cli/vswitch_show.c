@@ -56,6 +56,11 @@ static json_t *describe_port(const struct show *show, const struct board *board,
 	json_t *row = json_pack("{s:i,s:s,s:s,s:i}", "port", port, "state",
 	                        states[board->vswitch.states[port] % 3], "guid", guid, "nic_port",
 	                        board->vswitch.nic_ports[port].number);
+	if (board->vswitch.nic_ports[port].denied != 0) {
+		char apids[TOPOLOGY_APIDS_BYTES];
+		topology_print_apids(board->vswitch.nic_ports[port].denied, apids);
+		json_object_set_new(row, "apids", json_string(apids));
+	}
 	int at = node >= 0 ? topology_link_at(topology, (uint32_t)node, port, &end) : -1;
 	if (at >= 0) {
 		const struct topology_end *other = &topology->links[at].ends[!end];
@@ -192,6 +197,8 @@ static void show_node(json_t *node)
 			printf("NIC %#llx port %-2lld  ",
 			       strtoull(json_string_value(json_object_get(item, "guid")), NULL, 0),
 			       (long long)json_integer_value(json_object_get(item, "nic_port")));
+		if (json_object_get(item, "apids") != NULL)
+			printf("apids %s  ", json_string_value(json_object_get(item, "apids")));
 		print_counters(json_object_get(item, "counters"));
 	}
 	json_array_foreach(json_object_get(node, "applications"), i, item)

@@ -109,12 +109,14 @@ enum record_verdict record_read(const struct board *board, unsigned self,
 	return verdict;
 }
 
-unsigned board_guids(const struct vswitch *vswitch, uint64_t guids[VSWITCH_HARDWARE_PORTS])
+unsigned board_guids(const struct vswitch *vswitch, uint64_t apids,
+                     uint64_t guids[VSWITCH_HARDWARE_PORTS])
 {
 	unsigned count = 0;
 	for (unsigned i = 0; i < VSWITCH_HARDWARE_PORTS; i++) {
 		unsigned j = 0;
-		if (vswitch->states[i] == VSWITCH_PORT_ABSENT)
+		if (vswitch->states[i] == VSWITCH_PORT_ABSENT ||
+		    (apids & ~vswitch->nic_ports[i].denied) == 0)
 			continue;
 		while (j < count && guids[j] != vswitch->nic_ports[i].guid)
 			j++;

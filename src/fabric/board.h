@@ -84,7 +84,9 @@ uint64_t board_apids(const struct board *board, unsigned member);
 /* The port that was used last in @route, or -1: none has been used yet. */
 int route_last_used(const struct ibc_route *route);
 
-/* The GUIDs of the NICs of @vswitch, each once. Returns their number. */
-unsigned board_guids(const struct vswitch *vswitch, uint64_t guids[VSWITCH_HARDWARE_PORTS]);
+/* The GUIDs of the NICs of @vswitch to which any of @apids (by bits) has access, each once. Returns
+ * their number. */
+unsigned board_guids(const struct vswitch *vswitch, uint64_t apids,
+                     uint64_t guids[VSWITCH_HARDWARE_PORTS]);
 
 #endif

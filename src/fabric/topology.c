@@ -15,7 +15,9 @@ struct reader {
 	struct topology_words words;
 	bool has_key; /* the key for nodes without one of their own */
 	uint8_t key[IBC_KEY_BYTES];
-	bool own_key; /* the last node has had its own key statement */
+	bool own_key;    /* the last node has had its own key statement */
+	uint64_t guid;   /* of the last NIC of the last node; 0: there is none */
+	bool has_access; /* it has had its own apids statement */
 	uint32_t line;
 };
 
@@ -109,8 +111,9 @@ static bool read_id(struct reader *reader, uint64_t *id)
 	return true;
 }
 
-/* One port, or a range such as 1-4: by bits, with the first and the last. */
-static bool read_port_range(struct reader *reader, unsigned *first, unsigned *last)
+/* One number from @least to @most, or a range such as 1-4: the first and the last. */
+static bool read_range(struct reader *reader, unsigned least, unsigned most, const char *expected,
+                       unsigned *first, unsigned *last)
 {
 	const struct topology_word *word = next_word(reader);
 	struct topology_word low = *word, high = *word;
@@ -121,9 +124,9 @@ static bool read_port_range(struct reader *reader, unsigned *first, unsigned *la
 		high.text = dash + 1;
 		high.length = word->length - low.length - 1;
 	}
-	if (!topology_to_number(&low, VSWITCH_HARDWARE_PORTS - 1, &from) ||
-	    !topology_to_number(&high, VSWITCH_HARDWARE_PORTS - 1, &to) || from > to)
-		return refuse(reader, word, "a port from 0 to 15, or a range of them such as 1-4");
+	if (!topology_to_number(&low, most, &from) || !topology_to_number(&high, most, &to) ||
+	    from < least || from > to)
+		return refuse(reader, word, expected);
 	*first = (unsigned)from;
 	*last = (unsigned)to;
 	return true;
@@ -140,7 +143,9 @@ static bool read_ports(struct reader *reader, struct topology_node *node, uint64
 	do {
 		const struct topology_word *word = peek_word(reader);
 		unsigned first, last;
-		if (!read_port_range(reader, &first, &last))
+		if (!read_range(reader, 0, VSWITCH_HARDWARE_PORTS - 1,
+		                "a port from 0 to 15, or a range of them such as 1-4", &first,
+		                &last))
 			return false;
 		for (unsigned port = first; port <= last; port++, number++) {
 			if (node->ports >> port & 1)
@@ -169,6 +174,7 @@ static bool read_node(struct reader *reader, bool plain)
 	node->has_key = reader->has_key;
 	memcpy(node->key, reader->key, sizeof(node->key));
 	reader->own_key = false;
+	reader->guid = 0;
 	topology->node_count++;
 	return read_end(reader);
 }
@@ -198,7 +204,34 @@ static bool read_nic(struct reader *reader, const struct topology_word *keyword)
 		return refuse(reader, word, "a GUID: a number from 1 on, of 64 bits");
 	if (guid_is_taken(topology, guid))
 		return refuse(reader, word, "a GUID that no NIC above has");
+	reader->guid = guid;
+	reader->has_access = false;
 	return read_ports(reader, node, guid, false);
+}
+
+/* The NIC above is for the applications with these APIDs. The switch itself always uses it. */
+static bool read_apids(struct reader *reader, const struct topology_word *keyword)
+{
+	if (reader->guid == 0)
+		return refuse(reader, keyword, "a NIC above its APIDs");
+	if (reader->has_access)
+		return refuse(reader, keyword, "one list of APIDs per NIC");
+	uint64_t allowed = 1ull << VSWITCH_APID_CONFIG;
+	do {
+		unsigned first, last;
+		if (!read_range(reader, VSWITCH_HARDWARE_PORTS, VSWITCH_PORTS - 1,
+		                "an APID from 16 to 63, or a range of them such as 40-49", &first,
+		                &last))
+			return false;
+		for (unsigned apid = first; apid <= last; apid++)
+			allowed |= 1ull << apid;
+	} while (peek_word(reader)->length > 0);
+	struct topology_node *node = &reader->topology->nodes[reader->topology->node_count - 1];
+	for (unsigned port = 0; port < VSWITCH_HARDWARE_PORTS; port++)
+		if (node->ports >> port & 1 && node->nic_ports[port].guid == reader->guid)
+			node->nic_ports[port].denied = VSWITCH_APIDS & ~allowed;
+	reader->has_access = true;
+	return true;
 }
 
 static bool read_key(struct reader *reader, const struct topology_word *keyword)
@@ -347,11 +380,13 @@ static bool read_statement(struct reader *reader)
 		return read_node(reader, true);
 	if (word_is(word, "nic"))
 		return read_nic(reader, word);
+	if (word_is(word, "apids"))
+		return read_apids(reader, word);
 	if (word_is(word, "key"))
 		return read_key(reader, word);
 	if (word_is(word, "link"))
 		return read_link(reader);
-	return refuse(reader, word, "a statement: node, nic, key, switch or link");
+	return refuse(reader, word, "a statement: node, nic, apids, key, switch or link");
 }
 
 static bool read_line(struct reader *reader)
@@ -401,5 +436,6 @@ void topology_vswitch(const struct topology *topology, uint32_t node, struct vsw
 			                             from->nic_ports[port].number);
 			assert(placed); /* pairs with read_ports() */
 			(void)placed;
+			vswitch->nic_ports[port].denied = from->nic_ports[port].denied;
 		}
 }

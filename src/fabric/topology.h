@@ -92,6 +92,9 @@ void topology_explain(const struct topology_error *error, const char *file,
 /* Write the file of @topology to @out. Returns its length without the final 0; 0: it is longer than
  * @capacity - 1. Parsing it gives the same topology, but for the lines. */
 size_t topology_print(const struct topology *topology, char *out, size_t capacity);
+/* The APIDs that are not in @denied, as the file has them: "16-30 40". */
+#define TOPOLOGY_APIDS_BYTES 160u
+void topology_print_apids(uint64_t denied, char out[TOPOLOGY_APIDS_BYTES]);
 
 /* The index of the node called @name, or -1. */
 int topology_find(const struct topology *topology, const char *name);

@@ -20,6 +20,32 @@ void topology_explain(const struct topology_error *error, const char *file,
 	}
 }
 
+static void add_apids(struct text *text, uint64_t denied)
+{
+	uint64_t allowed = VSWITCH_APIDS & ~denied;
+	const char *before = "";
+	for (unsigned first = 0, last; first < VSWITCH_PORTS; first = last + 1) {
+		last = first;
+		if ((allowed >> first & 1) == 0)
+			continue;
+		while (last + 1 < VSWITCH_PORTS && (allowed >> (last + 1) & 1) != 0)
+			last++;
+		text_add(text, before);
+		text_add_number(text, first);
+		if (last > first) {
+			text_add(text, "-");
+			text_add_number(text, last);
+		}
+		before = " ";
+	}
+}
+
+void topology_print_apids(uint64_t denied, char out[TOPOLOGY_APIDS_BYTES])
+{
+	struct text text = text_begin(out, TOPOLOGY_APIDS_BYTES);
+	add_apids(&text, denied);
+}
+
 /* The NICs of @node, in the order of their first ports; those of one NIC in its own order. */
 static void print_nics(struct text *text, const struct topology_node *node)
 {
@@ -40,6 +66,11 @@ static void print_nics(struct text *text, const struct topology_node *node)
 					printed = (uint16_t)(printed | 1u << port);
 				}
 		text_add(text, "\n");
+		if (node->nic_ports[first].denied != 0) {
+			text_add(text, "    apids ");
+			add_apids(text, node->nic_ports[first].denied);
+			text_add(text, "\n");
+		}
 	}
 }
 

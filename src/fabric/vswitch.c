@@ -95,6 +95,20 @@ struct vswitch_decision vswitch_outport(const struct vswitch *vswitch, uint8_t p
 	return (struct vswitch_decision){.action = VSWITCH_DELIVER, .applications = 1ull << port};
 }
 
+/* @decision was made about a packet that came through @inport: an application that has no access to
+ * the NIC's port on its way gets nothing from there, and sends nothing there. */
+static void restrict_access(const struct vswitch *vswitch, uint8_t inport,
+                            struct vswitch_decision *decision)
+{
+	bool hardware = vswitch_is_hardware(inport);
+	if (decision->action == VSWITCH_DELIVER && hardware)
+		decision->applications &= ~vswitch->nic_ports[inport].denied;
+	if ((decision->action == VSWITCH_DELIVER && decision->applications == 0) ||
+	    (decision->action == VSWITCH_TRANSMIT && !hardware &&
+	     !vswitch_may_use(vswitch, inport, decision->port)))
+		*decision = rejected(IBC_REASON_NOT_ALLOWED);
+}
+
 void vswitch_replace(struct ibc_route *route, uint8_t inport)
 {
 	assert(route->pointer >= 1 && route->pointer <= route->hops);
@@ -121,6 +135,7 @@ struct vswitch_result vswitch_forward(const struct vswitch *vswitch,
 	struct vswitch_decision decision =
 	        end ? vswitch_deliver(vswitch, packet->dest_node, packet->dest_apid)
 	            : vswitch_outport(vswitch, route->ports[route->pointer - 1], inport);
+	restrict_access(vswitch, inport, &decision);
 	struct vswitch_result result = {.action = decision.action,
 	                                .port = decision.port,
 	                                .applications = decision.applications,
@@ -149,9 +164,11 @@ enum ibc_verdict vswitch_pass(const struct vswitch *vswitch, uint8_t *bytes, siz
 	uint8_t pointer = ibc_pointer(bytes);
 	if (pointer == (reverse ? 0 : bytes[2] + 1)) {
 		*decision = vswitch_deliver(vswitch, be64_load(bytes + 8), bytes[5]);
+		restrict_access(vswitch, inport, decision);
 		return IBC_OK;
 	}
 	*decision = vswitch_outport(vswitch, bytes[IBC_HEADER_BYTES + pointer - 1u], inport);
+	restrict_access(vswitch, inport, decision);
 	if (decision->action != VSWITCH_REJECT)
 		ibc_replace_port(bytes, inport, next_pointer(reverse, pointer));
 	return IBC_OK;

@@ -10,6 +10,7 @@
  *   212     ibc_at_end()                is the route at its end?
  *   214-220 vswitch_deliver()           which application gets it, or NACK
  *   222-224 vswitch_outport()           through which port it leaves
+ *           vswitch_may_use()           a NIC may be for some applications only (paragraph 36)
  *   226     vswitch_replace()           the port that is used becomes the port of arrival
  *   228-232 vswitch_advance()           the pointer moves
  *   234-236 the action                  the caller transmits
@@ -31,6 +32,8 @@
 /* Special APIDs: packets for the switch itself, and for every application of the node. */
 #define VSWITCH_APID_CONFIG 31u
 #define VSWITCH_APID_ALL    63u
+/* All APIDs, by bits. */
+#define VSWITCH_APIDS (~((UINT64_C(1) << VSWITCH_HARDWARE_PORTS) - 1))
 
 enum vswitch_port_state {
 	VSWITCH_PORT_ABSENT,
@@ -42,6 +45,7 @@ enum vswitch_port_state {
 struct vswitch_nic_port {
 	uint64_t guid;
 	uint8_t number;
+	uint64_t denied; /* the APIDs that have no access to it, by bits */
 };
 
 enum vswitch_action {
@@ -79,6 +83,12 @@ void vswitch_init(struct vswitch *vswitch, uint64_t node, bool plain);
 /* The hardware port @port is port @number of the NIC @guid. False: out of range, or that NIC's port
  * has another place already. */
 bool vswitch_set_nic_port(struct vswitch *vswitch, uint8_t port, uint64_t guid, uint8_t number);
+/* May the application with @apid use the hardware port @port (paragraph 36)? It can neither send
+ * through a port to which it has no access, nor get what came through it. */
+static inline bool vswitch_may_use(const struct vswitch *vswitch, unsigned apid, unsigned port)
+{
+	return (vswitch->nic_ports[port].denied >> apid & 1) == 0;
+}
 /* The port of the virtual switch that stands for port @number of the NIC @guid, or -1. */
 int vswitch_port_of(const struct vswitch *vswitch, uint64_t guid, uint8_t number);
 

@@ -188,7 +188,7 @@ IBC_API int IBC_Init(unsigned RequestedID, unsigned *GrantedID, IBC_GUID *GUIDLi
 		client->first = (unsigned)apid;
 	if (client->member.node[0] != '\0')
 		client_has_ports(client); /* whoever names a node wants to hear if it is not up */
-	unsigned count = board_guids(&client->member.board->vswitch, guids);
+	unsigned count = board_guids(&client->member.board->vswitch, client->member.apids, guids);
 	lock_drop(&gate.lock);
 	if (GrantedID != NULL)
 		*GrantedID = (unsigned)apid;

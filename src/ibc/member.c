@@ -347,7 +347,8 @@ void member_set_port(struct member *member, unsigned port, const struct vswitch_
 	                        .u.vs_port = {.port = port,
 	                                      .state = (uint32_t)state,
 	                                      .guid = nic_port->guid,
-	                                      .number = nic_port->number}};
+	                                      .number = nic_port->number,
+	                                      .denied = nic_port->denied}};
 	if (member->agent >= 0)
 		unixsock_send(member->agent, &msg, sizeof(msg), NULL, 0);
 }

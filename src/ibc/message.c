@@ -91,6 +91,8 @@ static int client_prepare(struct client *client, const struct IBC_Target *target
 			return target->OutPort < IBC_LIMIT_PORTS && !client_has_ports(client)
 			               ? IBC_HARDWARE_ERROR
 			               : IBC_BADPARAM;
+		if (!vswitch_may_use(vswitch, from, (unsigned)out->outport))
+			return IBC_BADPARAM; /* IBC_Init() does not list that NIC */
 		if (vswitch->states[out->outport] != VSWITCH_PORT_UP)
 			return IBC_HARDWARE_ERROR;
 	}

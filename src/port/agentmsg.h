@@ -76,7 +76,7 @@
 
 #include "port/udp.h"
 
-#define AGENT_VERSION  22u
+#define AGENT_VERSION  23u
 #define AGENT_SOCKET   "agent.sock"
 #define AGENT_LOCK     "agent.lock"
 #define AGENT_ROVER    "agent.next"
@@ -361,6 +361,7 @@ struct agent_vs_port {
 	uint64_t guid;
 	uint32_t number;
 	uint32_t reserved;
+	uint64_t denied; /* APIDs without access, by bits */
 };
 
 struct agent_vs_member {

@@ -307,6 +307,12 @@ static void vport_take_record(struct vport *vport, const struct record *record)
 		vport_consume(vport, packet, record->inport);
 		return;
 	}
+	/* libibc does not let it come here, but a client may do without. */
+	if (!vswitch_may_use(&vport->vswitch, record->inport, record->outport)) {
+		vport_reject(vport, packet, record->inport, record->outport,
+		             IBC_REASON_NOT_ALLOWED);
+		return;
+	}
 	struct port *port = &vport->ports[record->outport];
 	bool up = port_is_up(port);
 	enum port_sent sent =

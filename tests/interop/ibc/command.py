@@ -354,6 +354,14 @@ class Files(Base):
         self.heddle("vswitch", "up", "--node", "c", self.file("node a id 1\n"), status=1)
         self.assertIn("has no node or switch 'c'", self.errors)
 
+    def test_a_nic_for_some(self):
+        path = self.file("node a id 1\nnic guid 1 ports 0\napids 16-30 62\nnode b id 2\nnic guid 2 ports 0\nlink a:0 b:0 shm\n")
+        self.heddle("vswitch", "up", path)
+        self.assertIn("NIC 0x1 port 0   apids 16-31 62", self.heddle("vswitch", "show", "a"))
+        self.assertEqual(self.json("vswitch", "show", "a")[0]["ports"][0]["apids"], "16-31 62")
+        self.assertIn("NACK: not allowed (the topology gives that NIC to other APIDs)", self.heddle("ibc", "ping", "b", "-c", "1", status=1))
+        self.assertIn("1 answered", self.heddle("ibc", "ping", "a", "-c", "1", "--node", "b"))  # the switch itself
+
     def test_all_or_nothing(self):
         """The second node cannot listen at its address: the first one is ended."""
         path = self.file("node a id 1\nnic guid 1 ports 0\nnode b id 2\nnic guid 2 ports 0\nlink a:0 b:0 udp 127.0.0.1:17171 192.0.2.77:17171\n")

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "ibc/member.h"
 #include "net.h"
 #include "peer.h"
 #include "wire/be.h"
@@ -28,6 +29,17 @@ static const char nodes_text[] = "key 00112233445566778899aabbccddeeff\n"
                                  "node c id 3\n"
                                  "    nic guid 4 ports 0 1\n"
                                  "switch s id 4 ports 0-15\n";
+/* The same with the second NIC for some applications only. */
+static const char access_text[] = "key 00112233445566778899aabbccddeeff\n"
+                                  "node a id 1\n"
+                                  "    nic guid 1 ports 4 5\n"
+                                  "    nic guid 2 ports 6 7\n"
+                                  "    apids 16-30 40-49\n"
+                                  "node b id 2\n"
+                                  "    nic guid 3 ports 0 1\n"
+                                  "node c id 3\n"
+                                  "    nic guid 4 ports 0 1\n"
+                                  "switch s id 4 ports 0-15\n";
 static const char links_text[] =
         "link a:5 b:0 shm\nlink a:6 c:0 udp 127.0.0.1:7101 127.0.0.1:7102\n"
         "link b:1 c:1 shm\nlink a:4 s:15 shm\n";
@@ -66,10 +78,10 @@ static struct IBC_Target way(unsigned apid, unsigned hops, uint8_t first, uint8_
 }
 
 /* Start the network, and become a client of @node when all links around the ring are up. */
-static void enter(const char *node, uint8_t first, uint8_t second, uint8_t third)
+static void enter(const char *text, const char *node, uint8_t first, uint8_t second, uint8_t third)
 {
 	uint64_t counters[IBC_COUNTER_COUNT], end = clock_now_ns() + 20000000000u;
-	net_write(file, nodes_text, links_text);
+	net_write(file, text, links_text);
 	for (unsigned i = 0; i < NODES; i++)
 		running[i] = net_start(file, names[i]);
 	setenv("HEDDLE_NODE", node, 1);
@@ -149,7 +161,7 @@ static void vs5_a_node_is_in_transit(void **state)
 	(void)state;
 	uint64_t before[IBC_COUNTER_COUNT], after[IBC_COUNTER_COUNT];
 	struct IBC_Info answer;
-	enter("b", 0, 6, 1);
+	enter(nodes_text, "b", 0, 6, 1);
 	assert_int_equal(pipe(told), 0);
 	struct peer teller_c = start_on("c", 40, teller);
 	struct IBC_Target at_a = way(31, 1, 0, 0, 0);
@@ -191,7 +203,7 @@ static void vs4_two_nics(void **state)
 		IBC_GUID there; /* and port 0 of it */
 	} rows[] = {{1, PORT_1, "b", 3}, {2, PORT_0, "c", 4}};
 	struct IBC_Info answer;
-	enter("a", 5, 1, 0);
+	enter(nodes_text, "a", 5, 1, 0);
 	assert_int_equal(pipe(told), 0);
 	for (unsigned i = 0; i < 2; i++) {
 		struct peer peer = start_on(rows[i].to, 40, teller);
@@ -230,7 +242,7 @@ static void vs8_special_identifiers_across_nodes(void **state)
 {
 	(void)state;
 	struct IBC_Info answer;
-	enter("b", 0, 6, 1);
+	enter(nodes_text, "b", 0, 6, 1);
 	assert_int_equal(pipe(told), 0);
 	peer_take_key();
 	for (unsigned apid = 16; apid <= 30; apid++) {
@@ -263,12 +275,114 @@ static void vs8_special_identifiers_across_nodes(void **state)
 	peer_end(&second, SIGKILL);
 }
 
+static void ignore_lane(struct member *member, unsigned from)
+{
+	(void)member;
+	(void)from;
+}
+
+/* A client of node a with APID 50 that asks nobody, and writes packets for the second NIC right
+ * into the lane of the port process. */
+static void force(int channel)
+{
+	static const struct member_owner owner = {.leaves = ignore_lane};
+	static const uint8_t no_key[AGENT_VS_KEY_BYTES];
+	struct member member;
+	MUST(IBC_Finish() == 0);
+	MUST(member_begin(&member, &owner, NULL, no_key) && member_attach(&member, 50, 0) == 50);
+	struct record direct = {.inport = 50,
+	                        .outport = 6,
+	                        .packet = {.type = IBC_TYPE_WRITE_REQUEST,
+	                                   .source_apid = 50,
+	                                   .dest_apid = 40,
+	                                   .guid = 2,
+	                                   .route = {.pointer = 1}}};
+	struct record routed = direct;
+	routed.by_route = true;
+	routed.packet.route = (struct ibc_route){.pointer = 2, .hops = 1, .ports = {50}};
+	for (unsigned i = 0; i < 5; i++) {
+		MUST(member_put(&member, member.board->ports_member, &direct));
+		MUST(member_put(&member, member.board->ports_member, &routed));
+	}
+	peer_say(channel, 'r');
+	peer_hear(channel);
+}
+
+/* Paragraph 36: IBC_Init() lists the NICs to which the client has access; through others it neither
+ * sends nor receives, and its own library does not decide that. */
+static void vs8_access_to_some_nics(void **state)
+{
+	(void)state;
+	uint64_t guids[4], counters[IBC_COUNTER_COUNT], refused,
+	        end = clock_now_ns() + 20000000000u;
+	unsigned count = 4;
+	struct IBC_Info info;
+	struct IBC_Target own = way(31, 0, 0, 0, 0), around = way(40, 2, 5, 1, 0);
+	enter(access_text, "a", 5, 1, 0);
+	assert_int_equal(pipe(told), 0);
+	struct peer peer = start_on("c", 40, teller);
+	/* 33 has access to the first NIC. */
+	assert_int_equal(IBC_Init(34, NULL, guids, &count), 0);
+	assert_int_equal(count, 1);
+	assert_int_equal(guids[0], 1);
+	struct IBC_Target target = {
+	        .GUID = 2, .OutPort = PORT_0, .Destination = 40, .Route = {.Pointer = 1}};
+	assert_int_equal(IBC_SendTo(&target, IBC_WRITE_REQUEST, 1, "x", 1), IBC_BADPARAM);
+	struct IBC_Target routed = way(40, 1, 6, 0, 0);
+	assert_int_equal(
+	        IBC_Request(&routed, IBC_READ_REQUEST, NULL, 0, &peer_soon, 1, NULL, 0, &info),
+	        IBC_NACKED);
+	assert_int_equal(info.Reason, IBC_NACK_NOT_ALLOWED);
+	ask(&around, &info); /* the other way, over b */
+	assert_int_equal(info.Source, 40);
+	/* A client that does without the library is refused by the process of the ports. */
+	assert_true(ask_counters(own, counters));
+	refused = counters[IBC_COUNTER_REJECTED + IBC_REASON_NOT_ALLOWED];
+	struct peer forcing = peer_start(50, force);
+	assert_int_equal(forcing.apid, 50);
+	assert_int_equal(peer_hear(forcing.channel), 'r');
+	while (ask_counters(own, counters) &&
+	       counters[IBC_COUNTER_REJECTED + IBC_REASON_NOT_ALLOWED] < refused + 10)
+		assert_true(clock_now_ns() < end);
+	peer_end(&forcing, SIGKILL);
+	/* With 41 it has access to both, and what it sends from 41 arrives: the first since. */
+	count = 4;
+	assert_int_equal(IBC_Init(41, NULL, guids, &count), 0);
+	assert_int_equal(count, 2);
+	target.Client = 41;
+	info = ask(&target, &info);
+	assert_int_equal(info.Source, 41);
+	assert_int_equal(info.GUID, 4);
+	assert_int_equal(info.Port, 0);
+	peer_end(&peer, SIGKILL);
+	IBC_Finish();
+	/* From c: 33 on a is out of reach through the second NIC, 41 and what all get is not. */
+	struct peer denied = start_on("a", 33, teller), allowed = start_on("a", 41, teller);
+	setenv("HEDDLE_NODE", "c", 1);
+	assert_int_equal(IBC_Init(33, NULL, NULL, NULL), 0);
+	target = (struct IBC_Target){
+	        .GUID = 4, .OutPort = PORT_0, .Destination = 33, .Route = {.Pointer = 1}};
+	assert_int_equal(
+	        IBC_Request(&target, IBC_READ_REQUEST, NULL, 0, &peer_soon, 1, NULL, 0, &info),
+	        IBC_NACKED);
+	assert_int_equal(info.Reason, IBC_NACK_NOT_ALLOWED);
+	target.Destination = IBC_CLIENTALL;
+	info = ask(&target, &info);
+	assert_int_equal(info.Client, 41);
+	target = way(33, 2, 1, 0, 0); /* over b: through the first NIC */
+	info = ask(&target, &info);
+	assert_int_equal(info.Client, 33);
+	peer_end(&denied, SIGKILL);
+	peer_end(&allowed, SIGKILL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test_teardown(vs5_a_node_is_in_transit, leave),
 	        cmocka_unit_test_teardown(vs4_two_nics, leave),
 	        cmocka_unit_test_teardown(vs8_special_identifiers_across_nodes, leave),
+	        cmocka_unit_test_teardown(vs8_access_to_some_nics, leave),
 	};
 	return cmocka_run_group_tests_name("vs4_figure_2", tests, NULL, NULL);
 }

@@ -215,12 +215,12 @@ static void guids_are_listed_once(void **state)
 	(void)state;
 	uint64_t guids[VSWITCH_HARDWARE_PORTS];
 	vswitch_set_nic_port(&board.vswitch, 6, 0xa2, 0);
-	assert_int_equal(board_guids(&board.vswitch, guids), 2);
+	assert_int_equal(board_guids(&board.vswitch, UINT64_MAX, guids), 2);
 	assert_int_equal(guids[0], 0xa1);
 	assert_int_equal(guids[1], 0xa2);
 	for (uint8_t i = 0; i < VSWITCH_HARDWARE_PORTS; i++)
 		vswitch_set_nic_port(&board.vswitch, i, 1000u + i, 0);
-	assert_int_equal(board_guids(&board.vswitch, guids), VSWITCH_HARDWARE_PORTS);
+	assert_int_equal(board_guids(&board.vswitch, UINT64_MAX, guids), VSWITCH_HARDWARE_PORTS);
 }
 
 int main(void)

@@ -156,7 +156,7 @@ static const struct {
         {"", "f:1: expected at least one node or switch"},
         {"# nothing\n", "f:1: expected at least one node or switch"},
         {"\nnods a id 1\n",
-         "f:2: expected a statement: node, nic, key, switch or link, found 'nods'"},
+         "f:2: expected a statement: node, nic, apids, key, switch or link, found 'nods'"},
         {"node", "f:1: expected a name of 1 to 63 letters, digits, '.', '_' and '-' that "
                  "starts with a letter"},
         {"node 1a id 1", "f:1: expected a name of 1 to 63 letters, digits, '.', '_' and '-' "
@@ -190,6 +190,17 @@ static const struct {
          "f:2: expected a GUID: a number from 1 on, of 64 bits, found 'x'"},
         {"node a id 1\nnic guid 5 ports 0\nnode b id 2\nnic guid 5 ports 0\n",
          "f:4: expected a GUID that no NIC above has, found '5'"},
+        {"node a id 1\napids 40\n", "f:2: expected a NIC above its APIDs, found 'apids'"},
+        {"node a id 1\nnic guid 5 ports 0\nnode b id 2\napids 40\n",
+         "f:4: expected a NIC above its APIDs, found 'apids'"},
+        {"node a id 1\nnic guid 5 ports 0\napids\n",
+         "f:3: expected an APID from 16 to 63, or a range of them such as 40-49"},
+        {"node a id 1\nnic guid 5 ports 0\napids 15\n",
+         "f:3: expected an APID from 16 to 63, or a range of them such as 40-49, found '15'"},
+        {"node a id 1\nnic guid 5 ports 0\napids 20 60-64\n",
+         "f:3: expected an APID from 16 to 63, or a range of them such as 40-49, found '60-64'"},
+        {"node a id 1\nnic guid 5 ports 0\napids 20\napids 30\n",
+         "f:4: expected one list of APIDs per NIC, found 'apids'"},
         {"node a id 1\nkey 00\n", "f:2: expected a key: 32 hexadecimal digits, found '00'"},
         {"key 0000000000000000000000000000000g\n",
          "f:1: expected a key: 32 hexadecimal digits, found "
@@ -325,13 +336,41 @@ static void vs1_limits(void **state)
 	assert_false(topology_parse(&topology, longest, strlen(longest), &error));
 }
 
+/* Paragraph 36: a NIC for some applications only. */
+static void vs4_access(void **state)
+{
+	(void)state;
+	parse("node a id 7\nnic guid 9 ports 5 4\napids 20 40-49 63\nnic guid 8 ports 3\n");
+	uint64_t allowed = 1ull << 20 | 0x3ffull << 40 | 1ull << 63 | 1ull << 31;
+	const struct vswitch_nic_port *ports = topology.nodes[0].nic_ports;
+	assert_int_equal(ports[4].denied, ~0xffffull & ~allowed);
+	assert_int_equal(ports[5].denied, ~0xffffull & ~allowed);
+	assert_int_equal(ports[3].denied, 0);
+	struct vswitch vswitch;
+	topology_vswitch(&topology, 0, &vswitch);
+	for (unsigned apid = 16; apid < 64; apid++) {
+		assert_int_equal(vswitch_may_use(&vswitch, apid, 4), allowed >> apid & 1);
+		assert_true(vswitch_may_use(&vswitch, apid, 3));
+	}
+	assert_true(topology_print(&topology, text, sizeof(text)) > 0);
+	assert_non_null(strstr(text, "\n    nic guid 9 ports 5 4\n    apids 20 31 40-49 63\n"));
+	/* As many words as a line may have. */
+	char *at = text + sprintf(text, "node a id 1\nnic guid 1 ports 0\napids");
+	for (unsigned apid = 17; apid < 64; apid += 2)
+		at += sprintf(at, " %u", apid);
+	parse(text);
+	assert_true(topology_print(&topology, text, sizeof(text)) > 0);
+	parse(text);
+}
+
 /* What is printed parses to the same. */
 static void vs1_print_and_parse(void **state)
 {
 	(void)state;
 	struct topology_error error;
-	parse("key 000102030405060708090a0b0c0d0e0f\nnode a id 7\nnic guid 9 ports 5 4\nnic guid "
-	      "8 ports 3\nswitch b id 0xffffffffffffffff ports 1-3 15\nlink a:5 b:15 ethernet e0 "
+	parse("key 000102030405060708090a0b0c0d0e0f\nnode a id 7\nnic guid 9 ports 5 4\n"
+	      "apids 16-30 44\nnic guid 8 ports 3\nswitch b id 0xffffffffffffffff ports 1-3 "
+	      "15\nlink a:5 b:15 ethernet e0 "
 	      "e1/02:00:00:00:00:01\nlink a:3 b:1 udp [2001:db8::1]:9 [::1]:9\nlink b:2 b:3 udp "
 	      "127.0.0.1:5 127.0.0.1:6\n");
 	size_t length = topology_print(&topology, text, sizeof(text));
@@ -360,6 +399,7 @@ int main(void)
 	        cmocka_unit_test(vs1_errors_name_the_line),
 	        cmocka_unit_test(vs1_addresses_and_interfaces),
 	        cmocka_unit_test(vs1_limits),
+	        cmocka_unit_test(vs4_access),
 	        cmocka_unit_test(vs1_print_and_parse),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

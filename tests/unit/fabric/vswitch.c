@@ -118,6 +118,68 @@ static void vs4_figure_2(void **state)
 	assert_false(vswitch_set_nic_port(&vswitch, 16, 9, 0));
 }
 
+/* Paragraph 36: whoever has no access to a NIC sends nothing through it and gets nothing from it;
+ * nothing else changes. */
+static void vs4_access_to_nics(void **state)
+{
+	(void)state;
+	struct vswitch vswitch;
+	struct vswitch_decision decision;
+	uint8_t bytes[IBC_MAX_BYTES];
+	vswitch_init(&vswitch, 1, false);
+	for (uint8_t i = 0; i < 4; i++)
+		assert_true(vswitch_set_nic_port(&vswitch, (uint8_t)(4 + i), 1 + i / 2u, i % 2));
+	for (unsigned i = 4; i < 8; i++)
+		vswitch.states[i] = VSWITCH_PORT_UP;
+	vswitch.states[33] = vswitch.states[40] = VSWITCH_PORT_UP;
+	vswitch.nic_ports[6].denied = vswitch.nic_ports[7].denied = 1ull << 33;
+	static const struct {
+		uint8_t inport, port, dest; /* port 0xff: the route is at its end */
+		enum vswitch_action action;
+		uint64_t applications;
+	} rows[] = {
+	        {33, 5, 0, VSWITCH_TRANSMIT, 0},
+	        {33, 6, 0, VSWITCH_REJECT, 0},
+	        {33, 7, 0, VSWITCH_REJECT, 0},
+	        {40, 6, 0, VSWITCH_TRANSMIT, 0},
+	        {31, 6, 0, VSWITCH_TRANSMIT, 0}, /* the switch itself */
+	        {5, 6, 0, VSWITCH_TRANSMIT, 0},  /* transit */
+	        {6, 5, 0, VSWITCH_TRANSMIT, 0},
+	        {6, 33, 0, VSWITCH_REJECT, 0},
+	        {6, 40, 0, VSWITCH_DELIVER, 1ull << 40},
+	        {5, 33, 0, VSWITCH_DELIVER, 1ull << 33},
+	        {40, 33, 0, VSWITCH_DELIVER, 1ull << 33},
+	        {6, 0xff, 33, VSWITCH_REJECT, 0},
+	        {6, 0xff, 40, VSWITCH_DELIVER, 1ull << 40},
+	        {6, 0xff, 63, VSWITCH_DELIVER, 1ull << 40},
+	        {5, 0xff, 63, VSWITCH_DELIVER, 1ull << 33 | 1ull << 40},
+	        {6, 0xff, 31, VSWITCH_CONSUME, 0},
+	};
+	for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct ibc_packet packet = {.type = IBC_TYPE_WRITE_REQUEST,
+		                            .source_apid = 50,
+		                            .dest_apid = rows[i].dest,
+		                            .route = {.pointer = 1,
+		                                      .hops = rows[i].port != 0xff,
+		                                      .ports = {rows[i].port}}};
+		if (rows[i].port == 0xff)
+			packet.route.ports[0] = 0;
+		struct vswitch_result result = vswitch_forward(&vswitch, &packet, rows[i].inport);
+		assert_int_equal(result.action, rows[i].action);
+		assert_int_equal(result.applications, rows[i].applications);
+		size_t length = ibc_encode(&packet, bytes, sizeof(bytes));
+		assert_int_equal(vswitch_pass(&vswitch, bytes, length, rows[i].inport, &decision),
+		                 IBC_OK);
+		assert_int_equal(decision.action, rows[i].action);
+		assert_int_equal(decision.applications, rows[i].applications);
+		if (rows[i].action == VSWITCH_REJECT) {
+			assert_int_equal(result.reason, IBC_REASON_NOT_ALLOWED);
+			assert_int_equal(decision.reason, IBC_REASON_NOT_ALLOWED);
+			assert_memory_equal(&result.route, &packet.route, sizeof(packet.route));
+		}
+	}
+}
+
 /* Block 208: an application is known by its APID, if it is registered. */
 static void vs3_inport_of_an_application(void **state)
 {
@@ -510,6 +572,7 @@ int main(void)
 	        cmocka_unit_test(vs3_nack_of_a_bad_route),
 	        cmocka_unit_test(vs3_in_place),
 	        cmocka_unit_test(vs4_figure_2),
+	        cmocka_unit_test(vs4_access_to_nics),
 	        cmocka_unit_test(vs5_every_answer_finds_its_way),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
