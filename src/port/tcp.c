@@ -18,6 +18,8 @@
 #define SEGMENT_LARGE   16384u /* no link between machines has such an MTU */
 #define HEADERS_IPV4    52u    /* with TCP's, and its timestamps */
 #define HEADERS_IPV6    72u
+#define SYN_BYTES       256u  /* the headers of a SYN, with all the options there are */
+#define TCP_CLASS_MASK  0xfcu /* the rest belongs to congestion control */
 
 static int tcp_set(int sock, int level, int option, int value)
 {
@@ -78,7 +80,19 @@ int tcp_bind(const struct udp_address *address, uint16_t *port)
 
 int tcp_listen(int sock, int backlog)
 {
+	/* For tcp_peer_class(). Without it, peers have none. */
+	(void)tcp_set(sock, IPPROTO_TCP, TCP_SAVE_SYN, 1);
 	return listen(sock, backlog) == 0 ? 0 : -errno;
+}
+
+uint8_t tcp_peer_class(int sock)
+{
+	uint8_t syn[SYN_BYTES];
+	socklen_t bytes = sizeof(syn);
+	if (getsockopt(sock, IPPROTO_TCP, TCP_SAVED_SYN, syn, &bytes) != 0 || bytes < 2)
+		return 0;
+	uint8_t class = syn[0] >> 4 == 4 ? syn[1] : (uint8_t)(syn[0] << 4 | syn[1] >> 4);
+	return class & TCP_CLASS_MASK;
 }
 
 int tcp_accept(int sock, struct udp_address *peer, uint16_t *port)
@@ -98,16 +112,21 @@ int tcp_accept(int sock, struct udp_address *peer, uint16_t *port)
 	return result == 0 ? found : tcp_give_up(found, -ECONNABORTED);
 }
 
-int tcp_connect_from(int sock, const struct udp_address *to, uint16_t port)
+int tcp_connect_from(int sock, const struct udp_address *to, uint16_t port,
+                     const struct tcp_class *class)
 {
 	union udp_name name;
+	/* Before it connects: the peer learns the class from the SYN. */
+	if (class->traffic_class != 0)
+		udp_set_class(sock, to, class->traffic_class, class->priority);
 	socklen_t bytes = udp_name_of(to, port, &name);
 	if (syscall(SYS_connect, sock, &name.any, bytes) != 0 && errno != EINPROGRESS)
 		return -errno;
 	return 0;
 }
 
-int tcp_connect(const struct udp_address *from, const struct udp_address *to, uint16_t port)
+int tcp_connect(const struct udp_address *from, const struct udp_address *to, uint16_t port,
+                const struct tcp_class *class)
 {
 	uint16_t any = 0;
 	if (udp_address_is_ipv4(from) != udp_address_is_ipv4(to))
@@ -115,7 +134,7 @@ int tcp_connect(const struct udp_address *from, const struct udp_address *to, ui
 	int sock = tcp_bind(from, &any);
 	if (sock < 0)
 		return sock;
-	int result = tcp_connect_from(sock, to, port);
+	int result = tcp_connect_from(sock, to, port, class);
 	return result == 0 ? sock : tcp_give_up(sock, result);
 }
 

@@ -34,10 +34,20 @@ int tcp_listen(int sock, int backlog);
  * -ENOMEM: nothing is left to accept it with; any other error belongs to the connection, and the
  * next may succeed. */
 int tcp_accept(int sock, struct udp_address *peer, uint16_t *port);
+/* What is in the IP headers of a connection, and its place in the kernel's queues; 0: as usual. */
+struct tcp_class {
+	uint8_t traffic_class;
+	int priority;
+};
+/* The traffic class, without ECN, that the peer of a connection of tcp_accept() began it with; 0:
+ * none. Answers only once. */
+uint8_t tcp_peer_class(int sock);
 /* Open a socket on @from (any port) and begin to connect it. */
-int tcp_connect(const struct udp_address *from, const struct udp_address *to, uint16_t port);
+int tcp_connect(const struct udp_address *from, const struct udp_address *to, uint16_t port,
+                const struct tcp_class *class);
 /* The same from a socket of tcp_bind(), whose descriptor is kept. Returns 0 or -errno. */
-int tcp_connect_from(int sock, const struct udp_address *to, uint16_t port);
+int tcp_connect_from(int sock, const struct udp_address *to, uint16_t port,
+                     const struct tcp_class *class);
 /* How far tcp_connect() is: 0: connected; -EINPROGRESS; another error: it failed. */
 int tcp_connected(int sock);
 /* Prepare @sock, which somebody else has connected, for the calls below. Returns 0; -ENOTSOCK,

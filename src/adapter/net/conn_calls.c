@@ -37,7 +37,9 @@ static void conn_offer(struct hdl_conn *conn, const struct hdl_conn_param *param
 	/* A read that shows that we are ready needs a place in the peer's queue. */
 	if (conn->offer.max_ord == 0)
 		conn->offer.rtr = MPA_RTR_SEND | MPA_RTR_WRITE;
-	conn->traffic_class = param->traffic_class;
+	/* Answers go back in the class that the requests come in, unless the program says
+	 * otherwise. */
+	conn->traffic_class = param->traffic_class != 0 ? param->traffic_class : conn->peer_class;
 }
 
 static bool conn_param_fits(const struct hdl_conn_param *param)
@@ -59,15 +61,21 @@ static int conn_qp_fits(const struct hdl_adapter *adapter, const struct hdl_qp *
 	return qp_state(&qp->qp) == HDL_QPS_INIT && qp->qp.iwarp == NULL ? 0 : -HDL_EPERM;
 }
 
-static void conn_set_class(struct hdl_conn *conn)
+static struct tcp_class conn_class(uint8_t traffic_class)
 {
 	static const int priorities[SERVICE_CLASSES] = {
 	        [SERVICE_URGENT] = UDP_PRIORITY_URGENT, [SERVICE_BULK] = UDP_PRIORITY_BULK};
+	return (struct tcp_class){traffic_class, priorities[service_class(traffic_class)]};
+}
+
+/* Of a connection that a peer has begun; an initiator's has it before it connects. */
+static void conn_set_class(struct hdl_conn *conn)
+{
+	struct tcp_class class = conn_class(conn->traffic_class);
 	if (conn->sctp != NULL)
 		sctp_conn_set_class(conn);
-	else if (conn->traffic_class != 0)
-		udp_set_class(conn->flow.sock, &conn->own, conn->traffic_class,
-		              priorities[service_class(conn->traffic_class)]);
+	else if (class.traffic_class != 0)
+		udp_set_class(conn->flow.sock, &conn->own, class.traffic_class, class.priority);
 }
 
 /* The request of an initiator. */
@@ -108,7 +116,8 @@ static void conn_hand_out(struct hdl_conn *conn, void *context, struct hdl_conn 
 
 /* A socket that begins to connect: that of @listener, or a new one. Returns it, or -errno. */
 static int conn_open(const struct hdl_adapter *adapter, struct hdl_listener *listener,
-                     const struct hdl_gid *from, const struct hdl_gid *to, uint16_t port)
+                     const struct hdl_gid *from, const struct hdl_gid *to, uint16_t port,
+                     const struct tcp_class *class)
 {
 	struct udp_address own, peer = {0};
 	memcpy(peer.gid, to->raw, sizeof(peer.gid));
@@ -116,7 +125,7 @@ static int conn_open(const struct hdl_adapter *adapter, struct hdl_listener *lis
 		if (!listener_source(adapter, from, to, &own))
 			return -EADDRNOTAVAIL;
 		peer.scope = own.scope;
-		return tcp_connect(&own, &peer, port);
+		return tcp_connect(&own, &peer, port, class);
 	}
 	for (uint32_t i = 0; i < listener->count; i++) {
 		int sock = listener->socks[i].sock;
@@ -125,7 +134,7 @@ static int conn_open(const struct hdl_adapter *adapter, struct hdl_listener *lis
 		    (from != NULL && memcmp(from->raw, address->gid, sizeof(from->raw)) != 0))
 			continue;
 		peer.scope = address->scope;
-		int result = tcp_connect_from(sock, &peer, port);
+		int result = tcp_connect_from(sock, &peer, port, class);
 		if (result == 0)
 			listener->socks[i].sock = -1; /* it is the connection's from now on */
 		return result == 0 ? sock : result;
@@ -146,7 +155,6 @@ static int conn_start(struct hdl_adapter *adapter, struct hdl_qp *qp, int sock,
 	conn->state = CONN_CONNECTING;
 	conn->qpn = qp->qp.qpn;
 	conn_offer(conn, param);
-	conn_set_class(conn);
 	int result = conn_request(conn, param);
 	if (result == 0)
 		result = listener_error(tcp_port_watch(port, sock, conn, NULL));
@@ -222,7 +230,8 @@ int hdl_conn_connect(struct hdl_qp *qp, struct hdl_listener *listener, const str
 	int shared = sctp ? conn_share(adapter, listener, from, to, &own) : 0;
 	adapter_lock(adapter);
 	int result = shared == 0 ? conn_qp_fits(adapter, qp) : listener_error(shared);
-	int sock = result == 0 && !sctp ? conn_open(adapter, listener, from, to, port) : -1;
+	const struct tcp_class class = conn_class(param->traffic_class);
+	int sock = result == 0 && !sctp ? conn_open(adapter, listener, from, to, port, &class) : -1;
 	if (result == 0 && sctp)
 		result =
 		        conn_start_sctp(adapter, qp, listener, from, to, port, param, context, out);

@@ -99,10 +99,12 @@ static void listener_take(struct hdl_listener *listener, int sock)
 	if (listener->silent >= TCP_SILENT)
 		listener_evict(listener);
 	struct hdl_conn *conn = conn_new(listener->port, sock);
-	if (conn == NULL)
+	if (conn == NULL) {
 		tcp_close(sock, true);
-	else
-		listener_admit(listener, conn);
+		return;
+	}
+	conn->peer_class = tcp_peer_class(sock);
+	listener_admit(listener, conn);
 }
 
 /* Descriptors or memory are used up: the peers wait in the kernel. */

@@ -111,7 +111,8 @@ struct hdl_conn {
 	uint8_t events;  /* bits of enum hdl_conn_event_type that it has not taken */
 	uint8_t heat;    /* 1 + its place in port.hot; 0: none */
 	uint8_t traffic_class;
-	uint8_t service; /* enum hdl_conn_service */
+	uint8_t peer_class; /* that the peer began it with */
+	uint8_t service;    /* enum hdl_conn_service */
 	uint16_t own_port, peer_port;
 	uint16_t ird, ord; /* agreed */
 	uint32_t cold;     /* reads in a row that found nothing */

@@ -117,7 +117,9 @@ struct iwarp_loan {
 
 /* Chunks that the connections of one engine share; engine.iwarp_pool. One of them is never used for
  * sending: if two ends filled all of theirs with what the other does not read, because it has none
- * left to receive into, both would wait for ever. */
+ * left to receive into, both would wait for ever. A quarter of the others is for urgent connections
+ * alone, and another quarter for all but bulk: peers of a lower class that do not read cannot hold
+ * up those of a higher one. */
 struct iwarp_pool {
 	struct iwarp_chunk *free;
 	size_t count;          /* of all chunks */

@@ -178,11 +178,21 @@ static void out_use_own(struct iwarp *iwarp)
 	out_append(iwarp, &iwarp->own_chunk);
 }
 
+/* How many chunks connections of the class of @iwarp and those above may fill. */
+static size_t out_share(const struct iwarp *iwarp)
+{
+	size_t all = iwarp->engine->iwarp_pool->count - 1, quarter = all / 4;
+	uint8_t service = iwarp->qp != NULL ? iwarp->qp->service : SERVICE_NORMAL;
+	return service == SERVICE_URGENT   ? all
+	       : service == SERVICE_NORMAL ? all - quarter
+	                                   : all - 2 * quarter;
+}
+
 /* A shared chunk to fill; NULL: none, now. */
 static struct iwarp_chunk *out_take(struct iwarp *iwarp)
 {
 	struct iwarp_pool *pool = iwarp->engine->iwarp_pool;
-	if (iwarp->out_chunks == IWARP_OUT_CHUNKS || pool->sending + 1 >= pool->count)
+	if (iwarp->out_chunks == IWARP_OUT_CHUNKS || pool->sending >= out_share(iwarp))
 		return NULL;
 	struct iwarp_chunk *chunk = iwarp_chunk_take(iwarp);
 	if (chunk != NULL) {

@@ -134,7 +134,7 @@ static void connect_flows(struct tcp_flow *a, struct end *at_a, struct tcp_flow 
 	int listener = tcp_bind(&here, &port);
 	assert_true(listener >= 0);
 	assert_int_equal(tcp_listen(listener, 1), 0);
-	int one = tcp_connect(&here, &here, port);
+	int one = tcp_connect(&here, &here, port, &(struct tcp_class){0});
 	struct pollfd wait = {.fd = listener, .events = POLLIN};
 	assert_int_equal(poll(&wait, 1, WAIT_MS), 1);
 	int other = tcp_accept(listener, &peer, &peer_port);

@@ -44,7 +44,7 @@ static void connect_pair(struct pair *pair, bool ipv6)
 	assert_true(pair->listener >= 0 && pair->port != 0);
 	assert_int_equal(tcp_listen(pair->listener, 4), 0);
 	assert_int_equal(tcp_accept(pair->listener, &peer, &port), -EAGAIN);
-	pair->a = tcp_connect(&here, &here, pair->port);
+	pair->a = tcp_connect(&here, &here, pair->port, &(struct tcp_class){0});
 	assert_true(pair->a >= 0);
 	await(pair->a, POLLOUT);
 	assert_int_equal(tcp_connected(pair->a), 0);
@@ -148,7 +148,7 @@ static void ports_in_use_and_nobody_there(void **state)
 	assert_int_equal(tcp_bind(&here, &again), -EADDRINUSE);
 	close(first);
 	/* Nobody listens any more. */
-	int sock = tcp_connect(&here, &here, port);
+	int sock = tcp_connect(&here, &here, port, &(struct tcp_class){0});
 	if (sock >= 0) {
 		await(sock, POLLOUT);
 		assert_int_equal(tcp_connected(sock), -ECONNREFUSED);
@@ -156,7 +156,7 @@ static void ports_in_use_and_nobody_there(void **state)
 	} else {
 		assert_int_equal(sock, -ECONNREFUSED);
 	}
-	assert_int_equal(tcp_connect(&here, &six, port), -EAFNOSUPPORT);
+	assert_int_equal(tcp_connect(&here, &six, port, &(struct tcp_class){0}), -EAFNOSUPPORT);
 	assert_true(udp_address_parse("192.0.2.77", &far)); /* nobody's (RFC 5737) */
 	assert_int_equal(tcp_bind(&far, &again), -EADDRNOTAVAIL);
 }
