@@ -32,6 +32,20 @@ static struct pcapng *capture_frames(struct recorder *recorder)
 	return &recorder->frames;
 }
 
+/* What a packet has to do with our queue pairs. A request that arrives belongs to a work request of
+ * the peer, which has no number here. */
+static void capture_comment(const struct capture_record *record, char *comment, size_t room)
+{
+	char id[32] = "";
+	comment[0] = '\0';
+	if (record->has_wr_id)
+		snprintf(id, sizeof(id), "wr_id %#llx, ", (unsigned long long)record->wr_id);
+	if (record->has_wr_id || record->qpn != 0)
+		snprintf(comment, room, "%squeue pair %#x, %s%s%s", id, record->qpn,
+		         record->operation, record->again ? ", again" : "",
+		         record->captured < record->length ? ", its memory is gone" : "");
+}
+
 static void capture_take(void *context, const struct capture_record *record)
 {
 	struct recorder *recorder = context;
@@ -42,12 +56,8 @@ static void capture_take(void *context, const struct capture_record *record)
 	                               .length = record->length,
 	                               .direction =
 	                                       record->inbound ? PCAPNG_INBOUND : PCAPNG_OUTBOUND};
-	if (record->has_wr_id) {
-		snprintf(comment, sizeof(comment), "wr_id %#llx, queue pair %#x, %s%s",
-		         (unsigned long long)record->wr_id, record->qpn, record->operation,
-		         record->captured < record->length ? ", its memory is gone" : "");
-		packet.comment = comment;
-	}
+	capture_comment(record, comment, sizeof(comment));
+	packet.comment = comment[0] != '\0' ? comment : NULL;
 	pcapng_put(record->ethernet ? capture_frames(recorder) : &recorder->file, &packet);
 }
 

@@ -13,7 +13,6 @@
 #include "wire/ip_headers.h"
 
 #define ETHERNET_BYTES 14u
-#define DEFAULT_HOPS   64u
 #define DEFAULT_PKEY   0xffffu
 #define FIRST_SRC_PORT \
 	0xc000u /* source ports of RoCEv2: 14 bits that distinguish flows (annex A17.9.2) */
@@ -28,6 +27,7 @@ struct talk {
 	uint32_t mtu;
 	uint8_t transport; /* enum ib_transport */
 	uint64_t wr_id;
+	bool again; /* its request was recorded before */
 };
 
 /* Where the bytes of a message are. */
@@ -55,7 +55,7 @@ static struct roce_path path_between(const struct hdl_gid *from, const struct hd
 	        .src_port = (uint16_t)(FIRST_SRC_PORT | ((entropy ^ entropy >> 14) & 0x3fff)),
 	        .dont_fragment = true,
 	        .udp_checksum = true,
-	        .hop_limit = DEFAULT_HOPS};
+	        .hop_limit = CAPTURE_HOPS};
 	memcpy(path.sgid, from->raw, IB_GID_BYTES);
 	memcpy(path.dgid, to->raw, IB_GID_BYTES);
 	if (roce_gid_is_ipv4(path.sgid) != roce_gid_is_ipv4(path.dgid)) {
@@ -168,7 +168,8 @@ static void capture_put(const struct talk *talk, struct ib_packet *packet, bool 
 	                                .operation = ib_opcode(packet->bth.opcode)->name,
 	                                .qpn = talk->requester,
 	                                .has_wr_id = true,
-	                                .wr_id = talk->wr_id};
+	                                .wr_id = talk->wr_id,
+	                                .again = talk->again};
 	capture->take(capture->context, &record);
 }
 
@@ -335,20 +336,8 @@ static void put_data_request(struct engine *engine, struct qp *qp, struct wqe_se
 	} while (!last);
 }
 
-static void put_request(struct engine *engine, struct qp *qp, struct wqe_send *wqe,
-                        const struct talk *talk, struct capture_message *message)
+static void put_read_request(struct wqe_send *wqe, const struct talk *talk, uint32_t psn)
 {
-	uint32_t psn = message->first_psn;
-	if (qp->capture->iwarp != NULL) {
-		if (!message->recorded)
-			message->number = capture_iwarp_request(engine, qp, wqe, &talk->path);
-		message->recorded = true;
-		return;
-	}
-	if (!request_is_read(wqe)) {
-		put_data_request(engine, qp, wqe, talk, psn);
-		return;
-	}
 	bool add = wqe->opcode == HDL_OP_FETCH_ADD;
 	struct ib_packet packet = packet_of(talk,
 	                                    wqe->opcode == HDL_OP_READ ? IB_OP_READ_REQUEST
@@ -365,6 +354,23 @@ static void put_request(struct engine *engine, struct qp *qp, struct wqe_send *w
 	                                                            : wqe->u.atomic.swap,
 	                                         .compare = add ? 0 : wqe->u.atomic.compare_add};
 	capture_put(talk, &packet, false, 0);
+}
+
+static void put_request(struct engine *engine, struct qp *qp, struct wqe_send *wqe,
+                        struct talk *talk, struct capture_message *message)
+{
+	if (qp->capture->iwarp != NULL) {
+		if (!message->recorded)
+			message->number = capture_iwarp_request(engine, qp, wqe, &talk->path);
+	} else {
+		talk->again = message->recorded;
+		if (request_is_read(wqe))
+			put_read_request(wqe, talk, message->first_psn);
+		else
+			put_data_request(engine, qp, wqe, talk, message->first_psn);
+		talk->again = false; /* the answer is recorded once */
+	}
+	message->recorded = true;
 }
 
 void capture_put_request(struct engine *engine, struct qp *qp, struct wqe_send *wqe)
@@ -508,55 +514,6 @@ void capture_put_direct(struct engine *engine, struct qp *qp, struct wqe_send *w
 	message->used = false;
 }
 
-/* --- packets on a wire --- */
-
-/* The request that @packet, sent to @qp, answers; NULL: no known one. */
-static const struct wqe_send *asked_by(const struct qp *qp, const struct ib_packet *packet)
-{
-	for (uint32_t i = wq_head(&qp->sq), end = wq_tail(&qp->sq); i != end; i++) {
-		const struct wqe_send *wqe = wq_at(&qp->sq, i);
-		int32_t distance = ib_psn_distance(packet->bth.psn, wqe->msn);
-		if (wqe->numbered && distance >= 0 && (uint32_t)distance < ib_span(qp->ib, wqe))
-			return wqe;
-	}
-	return NULL;
-}
-
-void capture_put_wire(struct engine *engine, const struct path *path,
-                      const struct ib_packet *packet, const uint8_t *payload, bool inbound)
-{
-	struct capture *capture = engine->capture;
-	const struct ib_opcode *op = ib_opcode(packet->bth.opcode);
-	struct ib_packet whole = *packet;
-	if (path->kind != PATH_ROCE) /* the file holds IP datagrams */
-		return;
-	struct roce_path ip = path->ip;
-	whole.payload = payload;
-	ip.udp_checksum = true;
-	if (ip.hop_limit == 0)
-		ip.hop_limit = DEFAULT_HOPS; /* unknown here, or left to the host */
-	size_t length = roce_encode(&ip, &whole, capture->packet, sizeof(capture->packet));
-	if (length == 0)
-		return;
-	const struct qp *qp = inbound                  ? engine_find_qp(engine, packet->bth.dest_qp)
-	                      : op->role == IB_REQUEST ? capture->turn
-	                                               : NULL;
-	const struct wqe_send *wqe = NULL;
-	if (qp != NULL && !inbound)
-		wqe = wq_at(&qp->sq, qp->next);
-	else if (qp != NULL && op->role == IB_RESPONSE && qp->ib != NULL)
-		wqe = asked_by(qp, packet);
-	struct capture_record record = {.bytes = capture->packet,
-	                                .captured = length,
-	                                .length = length,
-	                                .inbound = inbound,
-	                                .operation = op->name,
-	                                .qpn = qp != NULL ? qp->qpn : 0,
-	                                .has_wr_id = wqe != NULL,
-	                                .wr_id = wqe != NULL ? wqe->wr_id : 0};
-	capture->take(capture->context, &record);
-}
-
 /* --- other packets in UDP datagrams --- */
 
 void capture_datagram(struct engine *engine, const struct capture_datagram *d, uint8_t *room,
@@ -565,7 +522,7 @@ void capture_datagram(struct engine *engine, const struct capture_datagram *d, u
 	struct capture *capture = engine->capture;
 	bool ipv4 = roce_gid_is_ipv4(d->from.gid) && roce_gid_is_ipv4(d->to.gid);
 	size_t before = ipv4 ? IPV4_BYTES : IPV6_BYTES;
-	uint8_t hops = d->hops != 0 ? d->hops : DEFAULT_HOPS;
+	uint8_t hops = d->hops != 0 ? d->hops : CAPTURE_HOPS;
 	uint8_t *udp = room + before;
 	if (d->bytes > room_bytes || before + UDP_BYTES > room_bytes - d->bytes)
 		return;

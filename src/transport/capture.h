@@ -28,6 +28,7 @@
 #include "transport/path.h"
 #include "transport/qp.h"
 
+#define CAPTURE_HOPS         64u /* where the number is not known */
 #define CAPTURE_PACKET_BYTES (IB_MAX_MTU_BYTES + IB_MAX_HEADER_BYTES + 64u)
 
 /* A packet, starting with its IP header; or an Ethernet frame. */
@@ -41,13 +42,15 @@ struct capture_record {
 	uint32_t qpn;          /* our queue pair; 0: not known */
 	bool has_wr_id;        /* it belongs to work request @wr_id of ours */
 	uint64_t wr_id;
+	bool again; /* it, or one with a later PSN, was recorded before */
 };
 
 struct capture {
 	void (*take)(void *context, const struct capture_record *record);
 	void *context;
-	struct qp *turn; /* the queue pair whose requests are being sent */
-	uint16_t ip_id;  /* of the last packet that was reconstructed */
+	struct qp *turn;      /* the queue pair whose requests are being sent */
+	struct qp *answering; /* whose answers */
+	uint16_t ip_id;       /* of the last packet that was reconstructed */
 	uint8_t payload[IB_MAX_MTU_BYTES];
 	uint8_t packet[CAPTURE_PACKET_BYTES];
 };
@@ -58,9 +61,8 @@ struct capture_message {
 	uint32_t msn; /* on the same-host path: how answers name it */
 	uint32_t first_psn, last_psn;
 	uint32_t count;
-	/* As iWARP: it has been recorded, and its answers come under this number. */
 	bool recorded;
-	uint32_t number;
+	uint32_t number; /* as iWARP: its answers come under this number */
 };
 
 struct capture_iwarp;
@@ -178,6 +180,13 @@ static inline void capture_turn(struct engine *engine, struct qp *qp)
 {
 	if (__builtin_expect(engine->capture != NULL, 0))
 		engine->capture->turn = qp;
+}
+
+/* Responder: answers that are sent are @qp's. */
+static inline void capture_answering(struct engine *engine, struct qp *qp)
+{
+	if (__builtin_expect(engine->capture != NULL, 0))
+		engine->capture->answering = qp;
 }
 
 /* The connection of @qp restarts. */

@@ -72,13 +72,14 @@ static void segment_put(struct capture_stream *stream, unsigned which, uint8_t f
 	memcpy(before, payload - sizeof(before), sizeof(before));
 	size_t headers =
 	        segment_headers(stream, d, &stream->directions[1 - which], flags, payload, bytes);
+	bool named = stream->has_wr_id && bytes > 0;
 	const struct capture_record record = {.bytes = payload - headers,
 	                                      .captured = headers + bytes,
 	                                      .length = headers + bytes,
 	                                      .inbound = which == 1,
 	                                      .operation = operation,
-	                                      .qpn = stream->qpn,
-	                                      .has_wr_id = stream->has_wr_id && bytes > 0,
+	                                      .qpn = named ? stream->qpn : 0,
+	                                      .has_wr_id = named,
 	                                      .wr_id = stream->wr_id};
 	capture->take(capture->context, &record);
 	memcpy(payload - sizeof(before), before, sizeof(before));

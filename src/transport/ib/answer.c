@@ -12,6 +12,7 @@
  * have no pauses. */
 #include <assert.h>
 
+#include "transport/capture.h"
 #include "transport/ib/ib.h"
 #include "transport/ib/rd.h"
 #include "transport/op.h"
@@ -279,6 +280,7 @@ bool ib_answer(struct engine *engine, struct qp *qp)
 {
 	struct ib *ib = qp->ib;
 	unsigned count = 0;
+	capture_answering(engine, qp);
 	ib->pausing = false;
 	/* The wire has no packet for it: the peer finds out through its own retries. */
 	qp->close_due = false;

@@ -129,6 +129,11 @@ struct ib {
 		uint64_t began_ns, pause_ns;
 	} burst;
 	bool pausing; /* a pause is why ib_answer() did not finish */
+
+	/* Captures: one past the last PSN that was recorded. */
+	struct {
+		uint32_t request_in, answer_in, answer_out;
+	} recorded;
 };
 
 #define IB_NOTHING 0xffu

@@ -15,6 +15,7 @@ void ib_begin_responder(struct qp *qp)
 {
 	struct ib *ib = qp->ib;
 	ib->expected_psn = ib_psn(qp->attr.rq_psn);
+	ib->recorded.request_in = ib->recorded.answer_out = ib->expected_psn;
 	ib->msn = 0;
 	ib_guess_begin(ib);
 	if (ib->stripe != NULL)

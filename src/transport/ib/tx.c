@@ -19,6 +19,7 @@ void ib_begin_requester(struct qp *qp)
 {
 	struct ib *ib = qp->ib;
 	ib->next_psn = ib->una_psn = ib->sent_psn = ib_psn(qp->attr.sq_psn);
+	ib->recorded.answer_in = ib->sent_psn;
 	ib->ssn = 1;
 	ib->limited = false;
 	ib->since_ack_request = 0;

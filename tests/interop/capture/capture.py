@@ -12,6 +12,7 @@ from pathlib import Path
 
 SKIP = 77
 SECTION, INTERFACE, STATISTICS, PACKET, RESERVE = 0x0A0D0D0A, 1, 5, 6, 0x80484C44
+INTERFACE_MOST = 400  # bytes that an interface and its statistics take of the reserve
 RC, UC, UD, XRC = 0x00, 0x20, 0x60, 0xA0
 # The lower five bits of an opcode: name, headers behind BTH (and XRCETH, DETH), may it carry a payload.
 OPERATIONS = {
@@ -158,7 +159,7 @@ class Packet:
 def read(path):
     """(interfaces, packets, statistics) of a file of one section."""
     data = open(path, "rb").read()
-    interfaces, packets, statistics = [], [], []
+    interfaces, packets, statistics, reserve = [], [], [], 0
     for index, (kind, body) in enumerate(blocks(data)):
         try:
             need((kind == SECTION) == (index == 0), "one section header, at the beginning")
@@ -167,8 +168,9 @@ def read(path):
                 options(body[16:])
             elif kind == RESERVE:
                 need(not packets, "the reserve comes before the first packet")
+                reserve = len(body)
             elif kind == INTERFACE:
-                need(not packets, "an interface after the first packet")
+                need(not packets or reserve < INTERFACE_MOST, f"an interface after the first packet, with {reserve} bytes of reserve")
                 link, _, snap = struct.unpack_from("=HHI", body)
                 found = options(body[8:])
                 need(link == 101 and snap == 0 and found[9] == b"\x09", "interface")
@@ -278,7 +280,12 @@ def tshark(path, packets):
 
 
 def sort(path, packets):
-    """What reordercap says: it takes the file, and every packet comes out, by time, as it went in."""
+    """What reordercap says: it takes the file, and every packet comes out, by time, as it went in. (It wants all interfaces before the first packet;
+    with hundreds of writers the reserve for them is used up.)"""
+    kinds = [kind for kind, _ in blocks(Path(path).read_bytes())]
+    if PACKET in kinds and INTERFACE in kinds[kinds.index(PACKET):]:
+        print("more interfaces than the reserve has room for: not sorted")
+        return
     if shutil.which("reordercap") is None:
         print("reordercap is not installed: captures are not sorted")
         return

@@ -3,6 +3,7 @@
 
   captures.py FOLDER operations PROGRAM   every operation, by PROGRAM, which says what it did; and damage to the capture is noticed
   captures.py FOLDER wire PROGRAM         the same over a wire
+  captures.py FOLDER loss PROGRAM         the same over a wire that loses packets: what is repeated says so
   captures.py FOLDER conform PROGRAM PORT [FILTER]  what the conformance suite does, errors, retries and lost memory included
   captures.py FOLDER pingpong             the examples of libibverbs
   captures.py FOLDER perftest             perftest, by each kind of copy
@@ -133,6 +134,7 @@ def wire(folder, program):
         tshark(file, packets)
         sort(file, packets)
         need(len(interfaces) == 2, f"{len(interfaces)} interfaces")
+        need((2, False) in marks(packets), "an RNR NAK makes us send again")
         for sent, taken in ((0, 1), (1, 0)):
             out = [packet.raw for packet in packets if packet.interface == sent and packet.direction == 2]
             need(out == [packet.raw for packet in packets if packet.interface == taken and packet.direction == 1], "what went out did not come in")
@@ -140,8 +142,7 @@ def wire(folder, program):
         of_request = {}
         for packet in packets:
             if packet.interface == 0:
-                need(packet.comment or packet.name == "ack", f"{packet.name} without a comment")
-                if packet.comment:
+                if packet.comment.startswith("wr_id"):
                     of_request.setdefault(wr_id(packet), []).append(packet)
         for line in done.stdout.splitlines():
             number, kind, operation, length, mtu, answer, _ = (int(word) if word.isdigit() else word for word in line.split())
@@ -152,6 +153,59 @@ def wire(folder, program):
                 need(b"".join(packet.payload for packet in data[-cut:]) == pattern(length, number), f"{line}: payload")
             need(all(packet.transport == TYPES[kind] for packet in of_request[number]), f"{line}: transport")
         expect(f"{len(packets)} packets of a wire", True)
+
+
+def in_order(packets):
+    """Marks packets of reliable connections, by a set of what was recorded: (packet, was it, or one behind it, recorded before?)"""
+    highest, mtus = {}, mtus_of(packets)
+    for packet in packets:
+        if packet.transport not in (TYPES["RC"], TYPES["XRC"]) or packet.answer and "a" in packet.headers and not packet.is_ack():
+            continue
+        qpn = int(packet.comment.split("queue pair ")[1].split(",")[0], 0)
+        flow = packet.interface, qpn, packet.direction, packet.answer
+        psns = -(-packet.dma_length // mtus.get(qpn, 1 << 31)) or 1 if packet.name == "read request" else 1
+        before = flow in highest and (packet.psn - highest[flow]) % (1 << 24) >= 1 << 23
+        if not before:
+            highest[flow] = (packet.psn + psns) % (1 << 24)
+        yield packet, before
+
+
+def mtus_of(packets):
+    """Path MTUs, from the first packet of the first answer to a read that takes several, by the queue pairs at both ends."""
+    mtus, peers = {}, {}
+    for packet in packets:
+        qpn = int(packet.comment.split("queue pair ")[1].split(",")[0], 0)
+        peers.setdefault(qpn, set()).add(packet.dest_qp)
+        if packet.name == "response first":
+            mtus[qpn] = mtus[packet.dest_qp] = len(packet.payload)
+    return mtus
+
+
+def marks(packets):
+    """Every packet names our queue pair; one that repeats another says so, and no other does."""
+    for number, packet in enumerate(packets):
+        need("queue pair 0x" in packet.comment, f"packet {number} ({packet.name}): comment {packet.comment!r}")
+        need((packet.direction == 1) == packet.answer or packet.comment.startswith("queue pair"), f"{packet.name}: whose work request? {packet.comment}")
+    found = set()
+    for packet, before in in_order(packets):
+        again = packet.comment.endswith(", again")
+        need(again == before, f"{packet.name} {packet.psn:#x}, direction {packet.direction}: {packet.comment!r}, was it there before: {before}")
+        if again:
+            found.add((packet.direction, packet.answer))
+    need(not any("again" in packet.comment for packet in packets if packet.transport in (TYPES["UC"], TYPES["UD"])), "nobody repeats these")
+    return found
+
+
+def loss(folder, program):
+    with tempfile.TemporaryDirectory() as place:
+        file = os.path.join(place, "loss.pcapng")
+        done = subprocess.run([program, file, "loss"], capture_output=True, text=True, timeout=120)
+        expect("the operations succeed", done.returncode == 0, done.stdout, done.stderr)
+        _, packets, _ = read(file)
+        tshark(file, packets)
+        found = marks(packets)
+        need(len(found) == 4, f"what was repeated: {found}")
+        expect(f"{sum('again' in packet.comment for packet in packets)} of {len(packets)} packets are repeated, and say so", True)
 
 
 def damage(file):
@@ -304,7 +358,7 @@ def file(folder):
 def main():
     folder, what, rest = sys.argv[1], sys.argv[2], sys.argv[3:]
     try:
-        {"operations": operations, "wire": wire, "conform": conform, "pingpong": pingpong, "perftest": perftest, "rdmacm": rdmacm, "file": file}[what](folder, *rest)
+        {"operations": operations, "wire": wire, "loss": loss, "conform": conform, "pingpong": pingpong, "perftest": perftest, "rdmacm": rdmacm, "file": file}[what](folder, *rest)
     except Bad as error:
         sys.exit(f"FAILED: {error}")
 

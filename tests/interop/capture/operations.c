@@ -9,6 +9,7 @@
  *
  * 	operations FILE         over the same-host path
  * 	operations FILE wire    over a wire: what one sends is handed to the other, packet by packet
+ * 	operations FILE loss    over a wire that loses packets, reliable connections alone
  * 	operations FILE iwarp   over the same-host path, reliable connections alone, as iWARP
  */
 #include <arpa/inet.h>
@@ -31,10 +32,12 @@
 #define REMOTE (HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_WRITE | HDL_ACCESS_REMOTE_ATOMIC)
 
 #define CABLE_PACKETS 256u
+#define LOST_EVERY    7u /* of the packets of a cable that loses some */
 
 /* Packets on their way. */
 struct cable {
 	uint32_t head, tail;
+	uint32_t taken;
 	struct {
 		struct path path;
 		size_t bytes;
@@ -55,7 +58,7 @@ struct end {
 
 static struct end a, b;
 static uint64_t next_id = 1;
-static bool wired, iwarp;
+static bool wired, lossy, iwarp;
 static const char *const type_names[] = {
         [HDL_QP_RC] = "RC", [HDL_QP_UC] = "UC", [HDL_QP_UD] = "UD", [HDL_QP_XRC_INI] = "XRC"};
 static const char *const opcode_names[] = {
@@ -101,6 +104,8 @@ static void deliver(struct end *from, struct end *to)
 	struct cable *cable = &from->cable;
 	for (; cable->head != cable->tail; cable->head++) {
 		uint32_t slot = cable->head % CABLE_PACKETS;
+		if (lossy && ++cable->taken % LOST_EVERY == 0)
+			continue;
 		adapter_take(to->adapter, &cable->slots[slot].path, false,
 		             cable->slots[slot].packet, cable->slots[slot].bytes);
 	}
@@ -184,7 +189,7 @@ static void ready(struct hdl_qp *qp, uint32_t type, const struct hdl_gid *to, st
 	                           .path_mtu = mtu,
 	                           .retry_cnt = 7,
 	                           .rnr_retry = 7,
-	                           .timeout = 20,
+	                           .timeout = lossy ? 12 : 20,
 	                           .min_rnr_timer = 20,
 	                           .max_rd_atomic = 4,
 	                           .max_dest_rd_atomic = 4};
@@ -409,11 +414,12 @@ static void connected(uint32_t type, uint16_t mtu, struct hdl_xrcd *xrcd, struct
 		                      .length = 300,
 		                      .mtu = mtu,
 		                      .late = true});
+		/* A refusal is not repeated: its loss would be another error. */
 		run(&(struct request){.type = type,
 		                      .opcode = HDL_OP_WRITE,
 		                      .length = 300,
 		                      .mtu = mtu,
-		                      .bad_key = true});
+		                      .bad_key = !lossy});
 	}
 	part_ends();
 }
@@ -474,7 +480,8 @@ int main(int argc, char **argv)
 	static struct hdl_xrcd *xrcd;
 	static struct hdl_srq *srq;
 	struct hdl_srq_attr attr = {.max_wr = 16, .max_sge = 4};
-	wired = argc == 3 && strcmp(argv[2], "wire") == 0;
+	lossy = argc == 3 && strcmp(argv[2], "loss") == 0;
+	wired = lossy || (argc == 3 && strcmp(argv[2], "wire") == 0);
 	iwarp = argc == 3 && strcmp(argv[2], "iwarp") == 0;
 	if (argc != 2 && !wired && !iwarp)
 		return 64;
@@ -486,8 +493,10 @@ int main(int argc, char **argv)
 	connected(HDL_QP_RC, 4096, NULL, NULL);
 	if (iwarp)
 		return 0;
-	connected(HDL_QP_UC, 256, NULL, NULL);
-	datagrams();
+	if (!lossy) { /* nobody would send what is lost again */
+		connected(HDL_QP_UC, 256, NULL, NULL);
+		datagrams();
+	}
 	must(hdl_xrcd_open(b.adapter, &xrcd), "hdl_xrcd_open");
 	must(hdl_srq_create_xrc(b.pd, xrcd, b.cq, &attr, NULL, &srq), "hdl_srq_create_xrc");
 	connected(HDL_QP_XRC_INI, 1024, xrcd, srq);
