@@ -2,7 +2,7 @@
  * and frames that each pushes into memory that the other has offered.
  *
  * A port belongs to an adapter on a node. It listens as a unit, connects as a host, or both. Each
- * connection has two queue pairs, one for control and one for data. heddle-push(7) defines what
+ * connection has two queue pairs, one for control and one for data, or one for both. heddle-push(7) defines what
  * travels on them, `heddle tap` (heddle-tap(1)) is a program made of these calls.
  *
  * A port and its connections are used by one thread at a time. Nothing blocks: the caller waits for
@@ -34,7 +34,9 @@ struct hdl_push;
 
 enum hdl_push_mode {
 	HDL_PUSH_RDMA, /* two acknowledged channels; frames are written into pools */
-	HDL_PUSH_SEND  /* two unacknowledged channels; frames are messages, and can be lost */
+	/* Two unacknowledged channels; frames are messages, and those that the network loses are
+	 * lost. They are not sent before the other end has room for them. */
+	HDL_PUSH_SEND
 };
 
 enum hdl_push_model {
@@ -59,11 +61,14 @@ struct hdl_push_pool {
 /* What both ends agree on: the host proposes, the unit may lower frame_bytes and header_bytes. Each
  * end says for itself which pools it offers. */
 struct hdl_push_terms {
-	uint8_t mode;          /* enum hdl_push_mode */
-	uint8_t model;         /* enum hdl_push_model */
-	bool host_owns;        /* pools for the frames that the host receives; else messages, */
-	bool unit_owns;        /* and the same for the unit */
-	bool by_message;       /* indicate by BufferRDMAIndicate, not by immediate data */
+	uint8_t mode;    /* enum hdl_push_mode */
+	uint8_t model;   /* enum hdl_push_model */
+	bool host_owns;  /* pools for the frames that the host receives; else messages, */
+	bool unit_owns;  /* and the same for the unit */
+	bool by_message; /* indicate by BufferRDMAIndicate, not by immediate data */
+	/* Frames are messages on the control channel, and there is no other one. Neither end owns
+	 * pools; not with iwarp, nor with HDL_PUSH_PUSH_PULL unless in HDL_PUSH_SEND. */
+	bool one_channel;
 	bool iwarp;            /* channels over networks are iWARP connections; not HDL_PUSH_SEND */
 	uint16_t header_bytes; /* of the offload header before each frame, */
 	uint32_t frame_bytes;  /* and the longest frame with it */

@@ -16,6 +16,8 @@ uint8_t *split_take(struct split *split)
 		return NULL;
 	/* A frame that was taken is not dropped: there must be an element for it, whatever its
 	 * length. */
+	if (split_way_out(split) == WAY_SEND && !credit_room(split))
+		return NULL;
 	if (split_way_out(split) == WAY_WRITE &&
 	    theirs_room(split) <= queue_length(&split->queued)) {
 		split->starving = true;
@@ -58,14 +60,14 @@ static bool frames_send(struct split *split, uint32_t number)
 {
 	struct split_slot *slot = &split->slots[number];
 	uint8_t *message = slot_frame(split, number) - PUSH_SEND_BYTES;
-	push_put_send(split->next_context, slot->bytes, message);
+	push_put_send(credit_number(split), slot->bytes, message);
 	struct split_op op = {.kind = SPLIT_OP_SEND,
-	                      .channel = SPLIT_DATA,
+	                      .channel = split->config.one_channel ? SPLIT_CONTROL : SPLIT_DATA,
 	                      .local = message,
 	                      .bytes = PUSH_SEND_BYTES + slot->bytes};
 	if (!split->channel->post(split->binding, &op, split_id(ID_SEND, number)))
 		return false;
-	split->next_context++;
+	credit_sent(split);
 	slot->state = SLOT_FLYING;
 	split->counters[SPLIT_TX_SENDS]++;
 	return true;
@@ -164,6 +166,7 @@ static bool frames_ask(struct split *split)
 			return false;
 		split->next_context++;
 		split->asks += count;
+		split->counters[SPLIT_TX_ASKED] += count;
 	}
 	return true;
 }
@@ -269,6 +272,8 @@ static void frames_release(struct split *split, const struct split_frame *frame)
 {
 	if (frame->pool == SPLIT_MAX_POOLS) {
 		split->channel->release(split->binding, frame->element);
+		if (split->config.credits)
+			credit_taken(split, frame->number);
 		return;
 	}
 	struct split_pool *pool = &split->mine.pools[frame->pool];

@@ -115,6 +115,20 @@ void frames_read_done(struct split *split, uint32_t number);
 void frames_slot_free(struct split *split, uint32_t slot);
 struct split_frame *frames_push(struct split *split);
 
+/* --- credit.c: flow control of SendData --- */
+
+void credit_begin(struct split *split);
+/* May one more frame be taken? */
+bool credit_room(struct split *split);
+/* The transaction context of the next SendData, and that it was sent. */
+uint64_t credit_number(const struct split *split);
+void credit_sent(struct split *split);
+void credit_update(struct split *split, const struct push_run *run);
+void credit_taken(struct split *split, uint32_t number);
+void credit_asked(struct split *split, uint64_t number);
+bool credit_pump(struct split *split);
+uint64_t credit_deadline(const struct split *split);
+
 /* --- config.c: requests and replies --- */
 
 void config_request(struct split *split, const struct push_message *message);

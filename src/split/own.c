@@ -181,7 +181,7 @@ void own_get(struct split *split, uint32_t packet_bytes, uint32_t packets)
 
 void own_update(struct split *split, const struct push_run *run)
 {
-	struct split_pool *pool = pool_find(&split->mine, run->pool & PUSH_MAX_INDEX);
+	struct split_pool *pool = pool_find(&split->mine, run->pool & PUSH_INDEX_MASK);
 	if (pool == NULL || !pool->source) {
 		split_judge(split, SPLIT_NO_POOL);
 		return;
@@ -371,7 +371,7 @@ static bool own_send_updates(struct split *split)
 	/* No room: the elements wait again. */
 	for (uint32_t i = 0; i < count; i++) {
 		struct split_side *side = sides[(runs[i].pool & PUSH_YOURS) != 0];
-		struct split_pool *pool = pool_find(side, runs[i].pool & PUSH_MAX_INDEX);
+		struct split_pool *pool = pool_find(side, runs[i].pool & PUSH_INDEX_MASK);
 		for (uint32_t e = 0; e < runs[i].elements; e++)
 			*pool_element(side, pool, runs[i].first + e) = ELEMENT_FREED;
 		pool->updates += runs[i].elements;

@@ -20,6 +20,7 @@ const char *const split_counter_names[SPLIT_COUNTER_COUNT] = {
         [SPLIT_TX_WRITES] = "tx_writes",
         [SPLIT_TX_SENDS] = "tx_sends",
         [SPLIT_TX_SHOWN] = "tx_shown",
+        [SPLIT_TX_ASKED] = "tx_asked",
         [SPLIT_RX_READS] = "rx_reads",
         [SPLIT_INDICATED] = "tx_indications",
         [SPLIT_STARVED] = "starved",
@@ -108,13 +109,14 @@ static uint32_t split_slot_bytes(const struct split_config *config)
 size_t split_memory_bytes(const struct split_config *config)
 {
 	bool to_unit = config->role == SPLIT_HOST;
-	bool sends = split_way(config, to_unit, config->peer_owns_pools) == WAY_SEND ||
-	             split_way(config, !to_unit, config->own_pools) == WAY_SEND;
+	bool sends = split_way(config, to_unit, config->peer_owns_pools) == WAY_SEND;
+	bool receives = split_way(config, !to_unit, config->own_pools) == WAY_SEND;
 	if (config->mode >= SPLIT_MODE_COUNT || config->model >= SPLIT_MODEL_COUNT ||
 	    config->slots == 0 || config->slots > SPLIT_MAX_SLOTS || config->frame_bytes == 0 ||
 	    config->frame_bytes > SPLIT_MAX_ELEMENT_BYTES - 4096 ||
 	    config->plan_count > SPLIT_MAX_PLANS || config->max_pools > SPLIT_MAX_POOLS ||
-	    (sends && config->frame_bytes > PUSH_MAX_DATA))
+	    ((sends || receives) && config->frame_bytes > PUSH_MAX_DATA) ||
+	    (config->one_channel && !(sends && receives && config->credits)))
 		return 0;
 	return SPLIT_MESSAGES * PUSH_MAX_BYTES + PUSH_SEND_BYTES +
 	       (size_t)config->slots * split_slot_bytes(config);
@@ -136,6 +138,7 @@ bool split_init(struct split *split, const struct split_config *config,
 	split->slot_bytes = split_slot_bytes(config);
 	split->slots_free = config->slots;
 	split->slot_taken = SPLIT_MAX_SLOTS;
+	credit_begin(split);
 	if (own_begin(split))
 		return true;
 	own_withdraw_all(split);
@@ -170,15 +173,19 @@ bool split_message_send(struct split *split, uint32_t buffer, size_t bytes, enum
 	return true;
 }
 
-/* Does this message belong on this channel? Data has one of its own (SPLIT figures 6 and 7). */
+/* Does this message belong on this channel? Data has one of its own (SPLIT figures 6 and 7), if there
+ * is one. */
 static bool split_belongs(const struct split *split, enum split_channel_number channel,
                           enum push_function function)
 {
+	bool credits = function == PUSH_POOL_UPDATE || function == PUSH_POOL_GET;
+	if (function == PUSH_SEND_DATA)
+		return split_way_in(split) == WAY_SEND &&
+		       (channel == SPLIT_CONTROL) == split->config.one_channel;
 	if (channel == SPLIT_DATA)
-		return function == PUSH_SEND_DATA && split_way_in(split) == WAY_SEND;
-	if (split->config.mode == SPLIT_SEND)
-		return function == PUSH_CFG_REQUEST || function == PUSH_CFG_REPLY;
-	return function != PUSH_SEND_DATA;
+		return false;
+	return split->config.mode != SPLIT_SEND || function == PUSH_CFG_REQUEST ||
+	       function == PUSH_CFG_REPLY || (credits && split->config.credits);
 }
 
 static bool split_data(struct split *split, const struct push_message *message, uint32_t receive)
@@ -195,6 +202,7 @@ static bool split_data(struct split *split, const struct push_message *message, 
 	                                           .element = (uint16_t)receive,
 	                                           .ready = true,
 	                                           .bytes = message->data_bytes,
+	                                           .number = (uint32_t)message->context,
 	                                           .data = message->data};
 	return true;
 }
@@ -206,12 +214,18 @@ static void split_control(struct split *split, const struct push_message *messag
 		theirs_offered(split, message);
 		break;
 	case PUSH_POOL_GET:
-		own_get(split, message->packet_bytes, message->packets);
+		if (split->config.credits && split_way_in(split) == WAY_SEND)
+			credit_asked(split, message->context);
+		else
+			own_get(split, message->packet_bytes, message->packets);
 		break;
 	case PUSH_POOL_UPDATE:
 		for (uint32_t i = 0; i < message->count && split->state != SPLIT_FAILED; i++) {
 			struct push_run run = push_get_run(message, i);
-			if ((run.pool & PUSH_YOURS) != 0)
+			if (run.pool == PUSH_RECEIVES && split->config.credits &&
+			    split_way_out(split) == WAY_SEND)
+				credit_update(split, &run);
+			else if ((run.pool & PUSH_YOURS) != 0)
 				own_update(split, &run);
 			else
 				theirs_update(split, &run);
@@ -257,7 +271,7 @@ bool split_received(struct split *split, enum split_channel_number channel, cons
 		split_judge(split, SPLIT_BAD_CHANNEL);
 		return false;
 	}
-	if (channel == SPLIT_DATA)
+	if (message.function == PUSH_SEND_DATA)
 		return split_data(split, &message, receive);
 	split->counters[SPLIT_RX_MESSAGES]++;
 	split->counters[SPLIT_RX_MESSAGE_BYTES] += length;
@@ -321,6 +335,7 @@ void split_pump(struct split *split, uint64_t now_ns)
 	if (split_way_in(split) == WAY_SHOW)
 		theirs_read(split);
 	own_pump(split);
+	credit_pump(split);
 	frames_pump(split);
 	theirs_pump(split);
 	config_pump(split);
@@ -331,9 +346,10 @@ void split_pump(struct split *split, uint64_t now_ns)
 
 uint64_t split_deadline(const struct split *split)
 {
-	uint64_t config = config_deadline(split);
-	return split->flush_sent && split->flush_deadline_ns < config ? split->flush_deadline_ns
-	                                                              : config;
+	uint64_t first = config_deadline(split), probe = credit_deadline(split);
+	first = probe < first ? probe : first;
+	return split->flush_sent && split->flush_deadline_ns < first ? split->flush_deadline_ns
+	                                                             : first;
 }
 
 void split_close(struct split *split)

@@ -47,6 +47,7 @@
 #define SPLIT_RETRY_NS          200000000ull
 #define SPLIT_REPLY_NS          2000000000ull /* how long to wait for replies */
 #define SPLIT_FLUSH_NS          1000000000ull
+#define SPLIT_PROBE_NS          20000000ull /* until a sender without credit asks for some */
 
 enum split_role { SPLIT_HOST, SPLIT_UNIT };
 enum split_mode { SPLIT_RDMA, SPLIT_SEND, SPLIT_MODE_COUNT };
@@ -67,7 +68,9 @@ struct split_config {
 	enum split_model model;
 	bool own_pools;       /* frames to this side are written into pools that it owns, */
 	bool peer_owns_pools; /* and the same for the other side */
-	bool by_message; /* indicate by BufferRDMAIndicate even where immediate data would do */
+	bool by_message;  /* indicate by BufferRDMAIndicate even where immediate data would do */
+	bool credits;     /* SendData has flow control: both ends know it */
+	bool one_channel; /* SendData goes on the control channel: there is no other */
 	uint32_t header_bytes; /* of the offload header in front of each frame */
 	uint32_t frame_bytes;  /* the longest frame, with its offload header */
 	uint32_t slots;
@@ -158,6 +161,7 @@ enum split_counter {
 	SPLIT_TX_WRITES, /* frames by RDMA write, */
 	SPLIT_TX_SENDS,  /* SendData, */
 	SPLIT_TX_SHOWN,  /* or for the peer to read */
+	SPLIT_TX_ASKED,  /* elements that the peer was asked for (pull-pull) */
 	SPLIT_RX_READS,
 	SPLIT_INDICATED,      /* frames that were indicated by BufferRDMAIndicate */
 	SPLIT_STARVED,        /* BufferRecvPoolGet was sent because no element was free */
@@ -222,6 +226,7 @@ struct split_frame {
 	uint16_t from_pool, from_element; /* it was read from there: place in theirs.pools */
 	bool ready;
 	uint32_t bytes;
+	uint32_t number; /* of a SendData */
 	const uint8_t *data;
 };
 #define SPLIT_MAX_FRAMES (SPLIT_MAX_ELEMENTS + SPLIT_RECEIVES)
@@ -257,6 +262,12 @@ struct split {
 	uint32_t asks;     /* pull-pull: slots of asked that BufferRecvPoolGet was sent for */
 	uint32_t messages; /* indications by message that have not completed, with their writes */
 	bool starving, get_sent;
+
+	/* SendData: the last number that was sent, and the last that may be; the last that was
+	 * taken, and the last that the peer was told of. */
+	uint32_t sent_number, sent_limit, taken_number, told_number;
+	bool no_credit, tell_taken; /* a frame waits for room; the peer has asked */
+	uint64_t probe_ns;          /* when to ask the peer */
 
 	/* Frames that arrived, and what they wait for. */
 	struct split_frame frames[SPLIT_MAX_FRAMES];

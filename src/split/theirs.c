@@ -253,7 +253,7 @@ void theirs_flush(struct split *split, const struct push_message *message)
 	for (uint32_t i = 0; i < message->count && split->state != SPLIT_FAILED; i++) {
 		uint32_t reference = push_get_flushed(message, i);
 		if ((reference & PUSH_YOURS) != 0) {
-			own_returned(split, reference & PUSH_MAX_INDEX);
+			own_returned(split, reference & PUSH_INDEX_MASK);
 			continue;
 		}
 		struct split_pool *pool = pool_find(&split->theirs, reference);

@@ -40,6 +40,8 @@ void channels_config(const struct hdl_push *push, struct split_config *config)
 	                              .own_pools = host ? terms->host_owns : terms->unit_owns,
 	                              .peer_owns_pools = host ? terms->unit_owns : terms->host_owns,
 	                              .by_message = terms->by_message,
+	                              .credits = push->credits,
+	                              .one_channel = terms->one_channel,
 	                              .header_bytes = terms->header_bytes,
 	                              .frame_bytes = terms->frame_bytes,
 	                              .slots = 128,
@@ -236,7 +238,8 @@ static void channels_withdraw(void *binding, uint32_t index)
 static void channels_release(void *binding, uint32_t receive)
 {
 	struct hdl_push *push = binding;
-	if (channels_post_receive(push, SPLIT_DATA, receive) != 0)
+	uint32_t channel = push->terms.one_channel ? SPLIT_CONTROL : SPLIT_DATA;
+	if (channels_post_receive(push, channel, receive) != 0)
 		push->broken = true;
 }
 
@@ -288,7 +291,7 @@ int channels_make(struct hdl_push *push)
 	struct split_config config;
 	void *memory;
 	if (!pools_possible(&push->terms) ||
-	    (push->terms.iwarp && push->terms.mode == HDL_PUSH_SEND))
+	    (push->terms.iwarp && (push->terms.mode == HDL_PUSH_SEND || push->terms.one_channel)))
 		return -HDL_EINVAL;
 	channels_config(push, &config);
 	size_t bytes = split_memory_bytes(&config);
@@ -309,14 +312,15 @@ int channels_make(struct hdl_push *push)
 	                      port->channel, push, &push->cq);
 	if (error != 0)
 		return error;
-	for (unsigned i = 0; i < 2; i++) {
+	for (unsigned i = 0; i < channels_count(push); i++) {
+		bool data = i == SPLIT_DATA || push->terms.one_channel;
 		struct hdl_qp_init_attr init = {
 		        .type = push->terms.mode == HDL_PUSH_SEND ? HDL_QP_UC : HDL_QP_RC,
 		        .send_cq = push->cq,
 		        .recv_cq = push->cq,
 		        .packets = push->cells ? HDL_PACKETS_CELLS : HDL_PACKETS_ROCEV2,
-		        .cap = {.max_send_wr = i == SPLIT_DATA ? DATA_DEPTH : CONTROL_DEPTH,
-		                .max_recv_wr = i == SPLIT_DATA ? receives : SPLIT_RECEIVES,
+		        .cap = {.max_send_wr = data ? DATA_DEPTH : CONTROL_DEPTH,
+		                .max_recv_wr = data ? receives : SPLIT_RECEIVES,
 		                .max_send_sge = 1,
 		                .max_recv_sge = 1}};
 		struct hdl_qp_attr attr = {
@@ -342,14 +346,15 @@ static int channels_fill(struct hdl_push *push)
 {
 	bool own = push->role == SPLIT_HOST ? push->terms.host_owns : push->terms.unit_owns;
 	bool sends = push->terms.mode == HDL_PUSH_SEND || !own;
-	for (uint32_t i = 0; i < SPLIT_RECEIVES; i++) {
-		int error = channels_post_receive(push, SPLIT_CONTROL, i);
-		if (error == 0 && sends)
+	int error = 0;
+	for (uint32_t i = 0; i < SPLIT_RECEIVES && error == 0; i++) {
+		error = channels_post_receive(push, SPLIT_CONTROL, i);
+		if (error == 0 && push->terms.one_channel) /* for frames */
+			error = channels_post_receive(push, SPLIT_CONTROL, SPLIT_RECEIVES + i);
+		else if (error == 0 && sends)
 			error = channels_post_receive(push, SPLIT_DATA, i);
-		if (error != 0)
-			return error;
 	}
-	return 0;
+	return error;
 }
 
 int channels_connect(struct hdl_push *push)
@@ -358,7 +363,7 @@ int channels_connect(struct hdl_push *push)
 	int error = channels_fill(push);
 	if (error == 0 && push->stream)
 		return streams_connect(push);
-	for (unsigned i = 0; i < 2 && error == 0; i++) {
+	for (unsigned i = 0; i < channels_count(push) && error == 0; i++) {
 		struct hdl_qp_attr attr = {.state = HDL_QPS_RTR,
 		                           .port_num = 1,
 		                           .ah = {.dgid = push->gid,

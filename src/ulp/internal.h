@@ -49,9 +49,10 @@ struct hdl_push {
 	uint64_t deadline_ns;
 
 	/* The other end. */
-	bool bye;   /* it has said that it ends */
-	bool wire;  /* it is not of this agent: management datagrams lead there */
-	bool cells; /* packets to it are cells: what the host speaks */
+	bool bye;     /* it has said that it ends */
+	bool wire;    /* it is not of this agent: management datagrams lead there */
+	bool cells;   /* packets to it are cells: what the host speaks */
+	bool credits; /* it knows flow control of SendData */
 	struct hdl_gid gid, own;
 	uint64_t repeat_ns; /* when to send the last message again */
 	uint64_t transaction;
@@ -102,6 +103,12 @@ struct hdl_push_port {
 };
 
 /* --- channels.c: queue pairs as channels --- */
+
+/* How many there are. */
+static inline uint32_t channels_count(const struct hdl_push *push)
+{
+	return push->terms.one_channel ? 1 : 2;
+}
 
 /* Make queue pairs and memory for the terms of @push. Returns 0 or a negative error. */
 int channels_make(struct hdl_push *push);

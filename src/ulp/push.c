@@ -57,6 +57,7 @@ struct hdl_push *push_link_new(struct hdl_push_port *port, enum split_role role,
 	push->role = role;
 	push->terms = *terms;
 	push->deadline_ns = UINT64_MAX;
+	push->credits = true; /* as far as we know */
 	push->mtu = port->limits.mtu != 0 ? port->limits.mtu : 4096;
 	snprintf(push->name, sizeof(push->name), "%.*s", (int)HDL_PUSH_NAME_BYTES - 1, name);
 	for (char *c = push->name; *c != '\0'; c++)

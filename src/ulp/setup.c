@@ -6,7 +6,8 @@
  *    4  version (2), 1
  *    6  kind (1)
  *    7  flags (1): 1 the host owns pools, 2 the unit does, 4 indications by message, 8 the sender
- *       speaks cells, 16 iWARP, 32 the sender uses no lanes
+ *       speaks cells, 16 iWARP, 32 the sender uses no lanes, 64 it knows flow control of SendData,
+ *       128 one channel
  *    8  mode (1), model (1), bytes of payload per packet (2)
  *   12  frame bytes (4), header bytes (2), iWARP: TCP port of the unit (2). In a request it is 1 if
  *       iWARP is to be used on one machine, too
@@ -38,7 +39,7 @@ struct setup {
 	uint16_t version;
 	uint8_t kind;
 	struct hdl_push_terms terms;
-	bool cells, no_lanes;
+	bool cells, no_lanes, credits;
 	uint16_t mtu, tcp_port;
 	uint32_t from, to;
 	uint32_t qpn[2], psn[2];
@@ -54,7 +55,8 @@ static void setup_put(const struct setup *setup, uint8_t *out)
 	be16_store(out + 4, SETUP_VERSION);
 	out[6] = setup->kind;
 	out[7] = (uint8_t)(terms->host_owns | terms->unit_owns << 1 | terms->by_message << 2 |
-	                   setup->cells << 3 | terms->iwarp << 4 | setup->no_lanes << 5);
+	                   setup->cells << 3 | terms->iwarp << 4 | setup->no_lanes << 5 |
+	                   setup->credits << 6 | terms->one_channel << 7);
 	out[8] = terms->mode;
 	out[9] = terms->model;
 	be16_store(out + 10, setup->mtu);
@@ -84,10 +86,12 @@ static bool setup_get(struct setup *setup, const uint8_t *in, uint32_t bytes)
 	                                       .unit_owns = (in[7] & 2) != 0,
 	                                       .by_message = (in[7] & 4) != 0,
 	                                       .iwarp = (in[7] & 16) != 0,
+	                                       .one_channel = (in[7] & 128) != 0,
 	                                       .frame_bytes = be32_load(in + 12),
 	                                       .header_bytes = be16_load(in + 16)};
 	setup->cells = (in[7] & 8) != 0;
 	setup->no_lanes = (in[7] & 32) != 0;
+	setup->credits = (in[7] & 64) != 0;
 	setup->mtu = be16_load(in + 10);
 	setup->tcp_port = be16_load(in + 18);
 	setup->from = be32_load(in + 20);
@@ -135,6 +139,7 @@ static struct setup setup_of(const struct hdl_push *push, enum setup_kind kind)
 	                      .terms = push->terms,
 	                      .cells = push->cells,
 	                      .no_lanes = push->port->limits.wire == HDL_WIRE_ALL,
+	                      .credits = true,
 	                      .mtu = push->mtu,
 	                      .tcp_port = push->tcp_port,
 	                      .from = push->id,
@@ -213,6 +218,7 @@ static void setup_take_peer(struct hdl_push *push, const struct hdl_cm_msg *msg,
 	push->gid = push->wire ? msg->gid : setup->gid; /* where it really came from */
 	push->own = msg->own;
 	push->peer_id = setup->from;
+	push->credits = setup->credits;
 	memcpy(push->peer_qpn, setup->qpn, sizeof(push->peer_qpn));
 	memcpy(push->peer_psn, setup->psn, sizeof(push->peer_psn));
 	if (setup->mtu < push->mtu && setup->mtu >= 256)
@@ -313,6 +319,7 @@ static void setup_answered(struct hdl_push *push, const struct hdl_cm_msg *msg,
 	if (answer->version != SETUP_VERSION || got->mode != asked->mode ||
 	    got->model != asked->model || got->host_owns != asked->host_owns ||
 	    got->unit_owns != asked->unit_owns || got->iwarp != asked->iwarp ||
+	    got->one_channel != asked->one_channel || (got->one_channel && !answer->credits) ||
 	    got->frame_bytes > asked->frame_bytes || got->frame_bytes < 64 ||
 	    got->header_bytes > asked->header_bytes) {
 		push_link_over(push,

@@ -142,8 +142,13 @@ void push_unpack_address(uint32_t immediate, uint64_t *offset, uint32_t *bytes);
 /* References to a pool in BufferRecvPoolUpdate and BufferPoolFlushRequest: each side numbers its
  * own pools, so a reference says whose pool it is. With the mark, that of the receiver of the
  * message; without, that of its sender. */
-#define PUSH_YOURS     0x80000000u
-#define PUSH_MAX_INDEX 0x7fffffffu
+#define PUSH_YOURS      0x80000000u
+#define PUSH_INDEX_MASK 0x7fffffffu
+#define PUSH_MAX_INDEX  0x7ffffffeu
+/* In BufferRecvPoolUpdate: not a pool, but the receives for SendData. The first element is the
+ * number (24 bits) of the last SendData that was taken, the elements are how many more there is
+ * room for behind it. */
+#define PUSH_RECEIVES 0x7fffffffu
 
 /* The context of a pool: flags (16), port (16), IPv4 address (32). Frames that are sent to that
  * port, or come from that address, go to the pool; 0 stands for any. */

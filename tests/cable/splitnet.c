@@ -161,8 +161,9 @@ static void splitnet_withdraw(void *binding, uint32_t index)
 static void splitnet_release(void *binding, uint32_t receive)
 {
 	struct splitnet_end *end = binding;
-	assert(end->receive_busy[SPLIT_DATA][receive]);
-	end->receive_busy[SPLIT_DATA][receive] = false;
+	unsigned channel = end->split.config.one_channel ? SPLIT_CONTROL : SPLIT_DATA;
+	assert(end->receive_busy[channel][receive]);
+	end->receive_busy[channel][receive] = false;
 }
 
 static const struct split_channel splitnet_channel = {splitnet_post, splitnet_offer,
@@ -188,7 +189,8 @@ static uint8_t *splitnet_reach(struct splitnet_end *end, const struct split_op *
 /* A send arrives. False: there is no receive. */
 static bool splitnet_take(struct splitnet_end *to, const struct split_op *op)
 {
-	for (uint32_t i = 0; i < SPLIT_RECEIVES; i++) {
+	uint32_t receives = to->split.config.one_channel ? 2 * SPLIT_RECEIVES : SPLIT_RECEIVES;
+	for (uint32_t i = 0; i < receives; i++) {
 		if (to->receive_busy[op->channel][i])
 			continue;
 		uint8_t *buffer = to->receives[op->channel][i];
@@ -216,7 +218,9 @@ static bool splitnet_execute(struct splitnet *net, struct splitnet_event *event,
 			net->lost++;
 			return true;
 		}
-		*again = !splitnet_take(to, op) && !lossy;
+		*again = !splitnet_take(to, op);
+		net->overrun += *again;
+		*again &= !lossy;
 		return true;
 	}
 	uint8_t *memory = splitnet_reach(to, op, op->kind == SPLIT_OP_READ);
@@ -332,6 +336,7 @@ struct split_config splitnet_config(enum split_role role, enum split_mode mode,
 	                              .model = model,
 	                              .own_pools = role == SPLIT_HOST ? host_owns : unit_owns,
 	                              .peer_owns_pools = role == SPLIT_HOST ? unit_owns : host_owns,
+	                              .credits = true,
 	                              .frame_bytes = frame_bytes,
 	                              .slots = 16,
 	                              .plans = {{.elements = 16, .element_bytes = 256},

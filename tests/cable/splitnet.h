@@ -26,8 +26,8 @@ struct splitnet_end {
 	size_t memory_bytes;
 	struct splitnet_region regions[SPLIT_MAX_POOLS];
 	uint32_t next_handle;
-	uint8_t receives[2][SPLIT_RECEIVES][PUSH_MAX_BYTES];
-	bool receive_busy[2][SPLIT_RECEIVES];
+	uint8_t receives[2][2 * SPLIT_RECEIVES][PUSH_MAX_BYTES];
+	bool receive_busy[2][2 * SPLIT_RECEIVES];
 	uint32_t indications; /* receives that are posted for immediate data */
 	uint32_t in_flight[2];
 	uint64_t last_arrival_ns[2];
@@ -71,6 +71,7 @@ struct splitnet {
 	uint64_t not_ready; /* writes that found no receive */
 	uint64_t refused;   /* accesses outside of what was offered */
 	uint64_t lost;
+	uint64_t overrun; /* sends that found no receive */
 };
 
 /* A configuration for both ends: frames of @frame_bytes, two pools at each end that owns some. */

@@ -25,6 +25,7 @@ struct end {
 	struct hdl_push *push;
 	struct hdl_push_terms terms; /* pools, for the unit */
 	bool closed, blocked;
+	uint32_t answers;
 	char why[128];
 	uint32_t delivered;
 	uint8_t first[MAX_FRAMES]; /* byte of each frame */
@@ -85,10 +86,11 @@ static void on_request(void *context, struct hdl_push *push, const struct hdl_pu
 static void on_answer(void *context, struct hdl_push *push, uint64_t token,
                       const struct hdl_push_cfg *reply)
 {
-	(void)context;
+	struct end *end = context;
 	(void)push;
 	(void)token;
-	(void)reply;
+	assert_non_null(reply);
+	end->answers++;
 }
 
 static const struct hdl_push_ops ops = {.accept = on_accept,
@@ -361,6 +363,60 @@ static void pp5_the_writer_flushes(void **state)
 	assert_int_equal(counter(UNIT, "refused"), 0);
 }
 
+/* SPLIT section IV.B.2: SendData where there is no separate data channel. Frames that nobody takes
+ * do not keep the configuration from passing. */
+static void pp5_one_channel(void **state)
+{
+	(void)state;
+	for (uint8_t mode = HDL_PUSH_RDMA; mode <= HDL_PUSH_SEND; mode++) {
+		const struct hdl_push_cfg mtu = {.item = HDL_PUSH_CFG_MTU};
+		struct hdl_push_terms terms = {
+		        .mode = mode, .one_channel = true, .frame_bytes = 2048};
+		connect_ends(&terms);
+		assert_true(hdl_push_agreed(ends[UNIT].push)->one_channel);
+		ends[UNIT].blocked = true;
+		unsigned sent = 0;
+		uint8_t *frame;
+		for (unsigned idle = 0; idle < 1000; idle++) {
+			while ((frame = hdl_push_take(ends[HOST].push)) != NULL) {
+				frame[99] = (uint8_t)sent++;
+				hdl_push_send(ends[HOST].push, 100);
+			}
+			turn();
+		}
+		assert_in_range(sent, 1, 200); /* what has no room waits */
+		for (unsigned i = 0; i < 100; i++) {
+			unsigned before = ends[HOST].answers;
+			assert_true(hdl_push_configure(ends[HOST].push, &mtu, 0));
+			UNTIL(ends[HOST].answers == before + 1);
+		}
+		ends[UNIT].blocked = false;
+		hdl_push_deliver(ends[UNIT].push);
+		for (; sent < 1000; sent++)
+			send_bytes(&ends[HOST], 100, (uint8_t)sent);
+		UNTIL(ends[UNIT].delivered == sent);
+		for (unsigned i = 0; i < sent; i++)
+			assert_true(ends[UNIT].first[i] == (uint8_t)i && !ends[UNIT].indicated[i]);
+		assert_int_equal(counter(HOST, "tx_sends"), sent);
+		assert_int_equal(counter(HOST, "tx_writes"), 0);
+		assert_int_equal(counter(UNIT, "refused"), 0);
+		close_ends(NULL);
+		open_ends(NULL);
+	}
+	struct hdl_push *push;
+	struct hdl_limits limits;
+	struct hdl_push_terms bad[] = {plain(2048),
+	                               {.iwarp = true, .frame_bytes = 2048},
+	                               {.model = HDL_PUSH_PUSH_PULL, .frame_bytes = 2048}};
+	assert_int_equal(hdl_adapter_query(ends[UNIT].adapter, &limits), 0);
+	for (unsigned i = 0; i < 3; i++) {
+		bad[i].one_channel = true;
+		assert_int_equal(hdl_push_connect(ends[HOST].port, &limits.gid, HDL_PUSH_SERVICE,
+		                                  "terms", &bad[i], &push),
+		                 -HDL_EINVAL);
+	}
+}
+
 /* What cannot be is refused before anything is sent, or by the unit in words. */
 static void pp5_pools_that_cannot_be(void **state)
 {
@@ -412,6 +468,7 @@ int main(void)
 	        cmocka_unit_test_setup_teardown(pp5_contexts_steer_frames, open_ends, close_ends),
 	        cmocka_unit_test_setup_teardown(pp5_the_owner_flushes, open_ends, close_ends),
 	        cmocka_unit_test_setup_teardown(pp5_the_writer_flushes, open_ends, close_ends),
+	        cmocka_unit_test_setup_teardown(pp5_one_channel, open_ends, close_ends),
 	        cmocka_unit_test_setup_teardown(pp5_pools_that_cannot_be, open_ends, close_ends),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -57,12 +57,47 @@ class Traffic(Base):
     def test_send_mode_rocev2(self):
         self.carry("--mode", "send", HEDDLE_LOCAL="off")
 
+    def test_send_mode_loses_nothing_without_a_reason(self):
+        """SendData has room at the receiver, or waits: TCP has next to nothing to repeat on a line that loses nothing."""
+        if not shutil.which("iperf3"):
+            self.skipTest("iperf3 is not installed")
+        for env in ({}, {"HEDDLE_LOCAL": "off"}):
+            with self.subTest(**env):
+                self.unit(**env)
+                space = self.host(2, "--mode", "send", **env)
+                for reverse in ([], ["-R"]):
+                    server = self.lan.start("iperf3", "-s", "-1", "--forceflush", stdout=subprocess.PIPE, text=True)
+                    self.started.append(server)
+                    self.assertIn("-", server.stdout.readline())
+                    done = subprocess.run(space.command("iperf3", "-c", "10.9.0.1", "-n", "20M", "-J", *reverse), capture_output=True, text=True,
+                                          timeout=100)
+                    server.wait(30)
+                    end = json.loads(done.stdout)["end"]
+                    self.assertGreater(end["sum_received"]["bytes"], 10000000)  # the last of it is not counted
+                    self.assertLess(end["sum_sent"]["retransmits"], 100, reverse)
+
+                def arrived():
+                    host, unit = self.stat("eth2")["counters"], self.stat("unit")["hosts"][0]["counters"]
+                    return (host["tx_frames"], unit["tx_frames"]) == (unit["rx_frames"], host["rx_frames"])
+                if not env:
+                    self.until("every frame arrives", arrived, 5)
+                self.tearDown()
+                self.setUp()
+
     def test_models(self):
-        for model in ("push-pull", "pull-pull"):
+        """Which end starts a transfer, and how: each model leaves its own traces at both ends."""
+        traces = {"push-push": {"tx_writes"}, "push-pull": {"tx_writes", "rx_reads"}, "pull-pull": {"tx_writes", "tx_asked"}}
+        unit_traces = {"push-push": {"tx_writes"}, "push-pull": {"tx_shown"}, "pull-pull": {"tx_writes", "tx_asked"}}
+        for model in traces:
             with self.subTest(model=model):
                 self.carry("--model", model)
-                reads = self.stat("eth2")["counters"]["rx_reads"]
-                self.assertEqual(reads > 0, model == "push-pull")
+                host, unit = self.stat("eth2")["counters"], self.stat("unit")["hosts"][0]["counters"]
+                names = ("tx_writes", "tx_sends", "tx_shown", "tx_asked", "rx_reads")
+                self.assertEqual({name for name in names if host[name] > 0}, traces[model])
+                self.assertEqual({name for name in names if unit[name] > 0}, unit_traces[model])
+                if model == "pull-pull":  # each frame was asked for
+                    self.assertGreaterEqual(host["tx_asked"], host["tx_writes"])
+                    self.assertGreaterEqual(unit["tx_asked"], unit["tx_writes"])
                 self.tearDown()
                 self.setUp()
 

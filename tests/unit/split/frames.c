@@ -383,6 +383,97 @@ static void pp3_send_mode_loses_and_goes_on(void **state)
 	close_net();
 }
 
+/* Nothing is lost for want of a receive, however long the user takes; neither does it end in a
+ * standstill when all frames and updates of a while were lost. */
+static void pp3_send_mode_waits_for_room(void **state)
+{
+	(void)state;
+	struct splitnet_end *host = &net.end[SPLIT_HOST], *unit = &net.end[SPLIT_UNIT];
+	open_net(SPLIT_SEND, SPLIT_PUSH_PUSH, false, false, PUSH_MAX_DATA);
+	unit->blocked = true;
+	for (unsigned round = 0; round < 50; round++) {
+		while (splitnet_send(host, 100))
+			splitnet_pump(&net);
+		splitnet_run(&net, net.now_ns + 10 * MS);
+	}
+	assert_int_equal(host->sent, SPLIT_RECEIVES);
+	unit->blocked = false;
+	splitnet_run(&net, net.now_ns + 100 * MS);
+	assert_int_equal(unit->delivered, SPLIT_RECEIVES);
+	exchange(3000); /* counts on from there */
+	assert_int_equal(net.overrun, 0);
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(net.end[i].split.counters[SPLIT_VERDICTS], 0);
+	for (unsigned outage = 0; outage < 3; outage++) {
+		net.loss_permille = 1000;
+		while (splitnet_send(host, 100))
+			splitnet_run(&net, net.now_ns + MS);
+		splitnet_run(&net, net.now_ns + 500 * MS);
+		assert_false(splitnet_send(host, 100));
+		net.loss_permille = 0;
+		uint64_t before = unit->delivered;
+		splitnet_run(&net, net.now_ns + 100 * MS);
+		for (unsigned i = 0; i < 2 * SPLIT_RECEIVES; i++) {
+			assert_true(splitnet_send(host, 100));
+			splitnet_run(&net, net.now_ns + MS);
+		}
+		assert_int_equal(unit->delivered - before, 2 * SPLIT_RECEIVES);
+	}
+	assert_int_equal(net.overrun, 0);
+	/* Numbers of 24 bits wrap around. */
+	for (unsigned i = 0; i < 2; i++) {
+		struct splitnet_end *end = &net.end[i], *peer = end->peer;
+		end->split.sent_number = 0xfffff0;
+		end->split.sent_limit = 0xfffff0 + SPLIT_RECEIVES - (1u << 24);
+		peer->split.taken_number = peer->split.told_number = 0xfffff0;
+	}
+	uint64_t sent = host->sent;
+	for (unsigned i = 0; i < 200; i++) {
+		assert_true(splitnet_send(host, 100));
+		splitnet_run(&net, net.now_ns + MS);
+	}
+	assert_int_equal(host->sent - sent, 200);
+	assert_true(host->split.sent_number == 200 - 16);
+	close_net();
+}
+
+/* SPLIT section IV.B.2: SendData where there is no separate data channel. */
+static void pp5_one_channel(void **state)
+{
+	(void)state;
+	for (enum split_mode mode = 0; mode < SPLIT_MODE_COUNT; mode++) {
+		struct split_config config[2];
+		for (unsigned i = 0; i < 2; i++) {
+			config[i] = splitnet_config(i, mode, SPLIT_PUSH_PUSH, false, false, 2048);
+			config[i].one_channel = true;
+		}
+		splitnet_open(&net, 8, config);
+		splitnet_run(&net, 10 * MS);
+		exchange(1000);
+		assert_int_equal(net.overrun, 0);
+		/* Frames that nobody takes do not keep messages from arriving. */
+		struct splitnet_end *host = &net.end[SPLIT_HOST], *unit = &net.end[SPLIT_UNIT];
+		unit->blocked = true;
+		while (splitnet_send(host, 100))
+			splitnet_run(&net, net.now_ns + MS);
+		for (unsigned n = 1; n <= 100; n++) {
+			assert_true(
+			        split_configure(&host->split, &(struct push_cfg){.item = 3}, n));
+			splitnet_run(&net, net.now_ns + 10 * MS);
+			assert_int_equal(host->configured, n);
+		}
+		unit->blocked = false;
+		splitnet_run(&net, net.now_ns + 10 * MS);
+		assert_int_equal(unit->delivered, host->sent);
+		assert_int_equal(net.overrun, 0);
+		close_net();
+		config[0].own_pools = true; /* there would be writes */
+		assert_int_equal(mode == SPLIT_RDMA ? split_memory_bytes(&config[0]) : 0, 0);
+		config[0].own_pools = config[0].credits = false;
+		assert_int_equal(split_memory_bytes(&config[0]), 0);
+	}
+}
+
 /* A context steers a flow to its pool. */
 static void pp5_context_steers_a_flow(void **state)
 {
@@ -522,6 +613,8 @@ int main(void)
 	        cmocka_unit_test(pp5_flush_without_a_reply),
 	        cmocka_unit_test(pp5_configuration),
 	        cmocka_unit_test(pp3_send_mode_loses_and_goes_on),
+	        cmocka_unit_test(pp3_send_mode_waits_for_room),
+	        cmocka_unit_test(pp5_one_channel),
 	        cmocka_unit_test(pp5_context_steers_a_flow),
 	        cmocka_unit_test(pp5_limits_are_reached),
 	        cmocka_unit_test(pp5_many_timings),

@@ -259,6 +259,29 @@ static void pp5_requests_and_replies_out_of_place(void **state)
 	}
 }
 
+/* Room for SendData that the receiver cannot have given. */
+static void pp5_credit_that_cannot_be(void **state)
+{
+	(void)state;
+	static const struct push_run cases[] = {
+	        {PUSH_RECEIVES, 1, SPLIT_RECEIVES},               /* that was not sent yet */
+	        {PUSH_RECEIVES, 0, SPLIT_RECEIVES + 1},           /* more than there are */
+	        {PUSH_RECEIVES, 1u << 24, SPLIT_RECEIVES},        /* not a number */
+	        {PUSH_RECEIVES, 0xffffff - 64, SPLIT_RECEIVES},   /* long ago */
+	        {PUSH_RECEIVES | PUSH_YOURS, 0, SPLIT_RECEIVES}}; /* of the receiver of this */
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct split *split = begin(SPLIT_SEND, SPLIT_PUSH_PUSH);
+		uint32_t limit = split->sent_limit;
+		receive(split, push_put_runs(1, &cases[i], 1, out, sizeof(out)));
+		assert_int_equal(split->state, SPLIT_OPEN);
+		assert_int_equal(split->counters[SPLIT_VERDICTS], 1);
+		assert_int_equal(split->sent_limit, limit);
+		splitnet_close(&net);
+	}
+	/* Where frames are written, there is no such thing. */
+	update(PUSH_RECEIVES, 0, 1, SPLIT_NO_POOL);
+}
+
 /* Ask for the MTU, and answer it with the @bytes at @data. */
 static struct split *answer_mtu(const uint8_t *data, uint32_t bytes)
 {
@@ -370,6 +393,7 @@ int main(void)
 	        cmocka_unit_test(pp5_slots_that_were_not_shown),
 	        cmocka_unit_test(pp5_requests_and_replies_out_of_place),
 	        cmocka_unit_test(pp5_replies_that_do_not_fit),
+	        cmocka_unit_test(pp5_credit_that_cannot_be),
 	        cmocka_unit_test(pp5_messages_on_the_wrong_channel),
 	        cmocka_unit_test(pp5_addresses_between_elements),
 	};
