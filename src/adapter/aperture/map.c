@@ -338,12 +338,12 @@ int hdl_aperture_refresh(struct hdl_aperture *aperture, uint64_t offset, size_t 
 int hdl_aperture_prepare(struct hdl_aperture *aperture, uint64_t offset, size_t length, bool write,
                          int timeout_ms)
 {
-	(void)timeout_ms; /* TRACK_FETCH_NS is the limit of absent pages */
+	uint64_t until = apertures_until(timeout_ms);
 	if (!is_aperture(aperture) || aperture_view(aperture, NULL) == NULL)
 		return -HDL_EINVAL;
 	if (aperture->track == NULL)
 		return offset <= aperture->shared_bytes && length <= aperture->shared_bytes - offset
 		               ? 0
 		               : -HDL_EINVAL;
-	return track_prepare(aperture->track, offset, length, write) ? 0 : -HDL_EINVAL;
+	return track_prepare(aperture->track, offset, length, write, until);
 }

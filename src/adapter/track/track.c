@@ -219,9 +219,11 @@ void track_wake(struct track *track)
 }
 
 /* Wait in a fault handler until @page is known. */
-static bool await_page(struct track *track, uint64_t page)
+static bool await_page(struct track *track, uint64_t page, uint64_t until_ns)
 {
 	uint64_t until = clock_now_ns() + 2 * TRACK_FETCH_NS;
+	if (until_ns < until)
+		until = until_ns;
 	for (;;) {
 		uint32_t seen = atomic_load(&track->fetched);
 		sigset_t mask;
@@ -232,9 +234,11 @@ static bool await_page(struct track *track, uint64_t page)
 		track_unlock(track, &mask);
 		if (known)
 			return true;
-		if (clock_now_ns() > until)
+		uint64_t now = clock_now_ns();
+		if (now >= until)
 			return false;
-		struct timespec nap = {.tv_nsec = 100000000};
+		struct timespec nap = {.tv_nsec = until - now < 100000000 ? (long)(until - now)
+		                                                          : 100000000};
 		syscall(SYS_futex, &track->fetched, FUTEX_WAIT_PRIVATE, seen, &nap, NULL, 0);
 	}
 }
@@ -254,7 +258,7 @@ static bool fault_in(struct track *track, uintptr_t address, bool may_wait)
 	track_unlock(track, &mask);
 	if (before >= TRACK_CLEAN)
 		return resolved; /* DIRTY: another thread was faster */
-	return may_wait && await_page(track, page);
+	return may_wait && await_page(track, page, UINT64_MAX);
 }
 
 bool track_fault(uintptr_t address, bool may_wait)
@@ -474,14 +478,15 @@ void track_place(struct track *track, uint64_t offset, const void *data, uint64_
 	track_wake(track);
 }
 
-bool track_prepare(struct track *track, uint64_t offset, uint64_t bytes, bool write)
+int track_prepare(struct track *track, uint64_t offset, uint64_t bytes, bool write,
+                  uint64_t until_ns)
 {
 	if (offset > track->bytes || bytes > track->bytes - offset)
-		return false;
+		return -HDL_EINVAL;
 	for (uint64_t page = offset / TRACK_PAGE; page * TRACK_PAGE < offset + bytes; page++) {
 		sigset_t mask;
-		if (track->lazy && !await_page(track, page))
-			return false;
+		if (track->lazy && !await_page(track, page, until_ns))
+			return -HDL_ETIMEDOUT;
 		track_lock(track, &mask);
 		if (write && track->states[page] == TRACK_CLEAN) {
 			track_stored(track, page);
@@ -492,7 +497,7 @@ bool track_prepare(struct track *track, uint64_t offset, uint64_t bytes, bool wr
 		volatile unsigned char *byte = track->view + page * TRACK_PAGE;
 		(void)*byte;
 	}
-	return true;
+	return 0;
 }
 
 void track_forget(struct track *track)

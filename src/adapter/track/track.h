@@ -123,9 +123,11 @@ bool track_is_dirty(struct track *track);
 /* The peer's memory is @data at @offset. Bytes that were stored and not collected stay. ABSENT
  * pages that are not covered as a whole stay absent. */
 void track_place(struct track *track, uint64_t offset, const void *data, uint64_t bytes);
-/* Open pages for system calls: fetch what is absent and, with @write, make them DIRTY. Blocks up to
- * TRACK_FETCH_NS. False: @offset and @bytes exceed the range. */
-bool track_prepare(struct track *track, uint64_t offset, uint64_t bytes, bool write);
+/* Open pages for system calls: fetch what is absent and, with @write, make them DIRTY. Waits for
+ * each page until @until_ns, and twice TRACK_FETCH_NS at most. Returns 0; -HDL_EINVAL @offset and
+ * @bytes exceed the range; -HDL_ETIMEDOUT. */
+int track_prepare(struct track *track, uint64_t offset, uint64_t bytes, bool write,
+                  uint64_t until_ns);
 /* The range stands for other memory from now on: nothing is known of it, and nothing to be sent. */
 void track_forget(struct track *track);
 /* What was fetched is old: pages that are CLEAN become ABSENT, where loads can be noticed. */

@@ -13,12 +13,14 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <heddle/error.h>
@@ -294,6 +296,39 @@ static void ap9_a_dead_peer_is_zeroes_and_never_a_signal(void **state)
 	}
 }
 
+static sem_t answer;
+
+/* A peer that does not answer before the test says so; not for ever. */
+static bool fetch_late(void *context, uint64_t offset, void *to, uint64_t bytes)
+{
+	struct timespec until;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec++;
+	(void)sem_timedwait(&answer, &until);
+	return fetch(context, offset, to, bytes);
+}
+
+static void preparing_has_a_limit_of_time(void **state)
+{
+	(void)state;
+	for (enum track_kind kind = TRACK_UFFD; kind <= TRACK_PROTECT; kind++) {
+		if (!works[kind])
+			continue;
+		struct other *peer = peer_make();
+		struct track *track;
+		struct track_source source = {fetch_late, peer};
+		assert_int_equal(sem_init(&answer, 0, 0), 0);
+		assert_int_equal(track_open(kind, BYTES, &source, &track), 0);
+		assert_int_equal(track_prepare(track, 0, 10, false, clock_now_ns()),
+		                 -HDL_ETIMEDOUT);
+		sem_post(&answer);
+		assert_int_equal(track_prepare(track, 0, 10, false, UINT64_MAX), 0);
+		track_close(track);
+		sem_destroy(&answer);
+		free(peer);
+	}
+}
+
 static void system_calls_need_preparing(void **state)
 {
 	(void)state;
@@ -310,7 +345,7 @@ static void system_calls_need_preparing(void **state)
 			assert_int_equal(write(ends[1], track->view, 10), -1); /* absent */
 			assert_int_equal(errno, EFAULT);
 		}
-		assert_true(track_prepare(track, 0, 10, false));
+		assert_int_equal(track_prepare(track, 0, 10, false, UINT64_MAX), 0);
 		assert_int_equal(write(ends[1], track->view, 10), 10);
 		if (kind != TRACK_COMPARE) {
 			assert_int_equal(read(ends[0], track->view, 10), -1); /* protected */
@@ -318,15 +353,16 @@ static void system_calls_need_preparing(void **state)
 		}
 		assert_int_equal(write(ends[1], text, sizeof(text)), sizeof(text));
 		assert_int_equal(read(ends[0], text, 10), 10);
-		assert_true(track_prepare(track, 100, sizeof(text), true));
+		assert_int_equal(track_prepare(track, 100, sizeof(text), true, UINT64_MAX), 0);
 		assert_int_equal(read(ends[0], track->view + 100, sizeof(text)), sizeof(text));
 		assert_int_equal(track_collect(track, sink, peer), 0);
 		assert_int_equal(peer->memory[99], 'p');
 		assert_int_equal(peer->memory[100], 'x');
 		assert_int_equal(peer->memory[100 + sizeof(text) - 1], 'x');
 		assert_int_equal(peer->memory[100 + sizeof(text)], 'p');
-		assert_false(track_prepare(track, BYTES, 1, true));
-		assert_false(track_prepare(track, 1, UINT64_MAX, true));
+		assert_int_equal(track_prepare(track, BYTES, 1, true, UINT64_MAX), -HDL_EINVAL);
+		assert_int_equal(track_prepare(track, 1, UINT64_MAX, true, UINT64_MAX),
+		                 -HDL_EINVAL);
 		close(ends[0]);
 		close(ends[1]);
 		track_close(track);
@@ -544,6 +580,7 @@ int main(int argc, char **argv)
 	        cmocka_unit_test(ap9_old_pages_are_fetched_again),
 	        cmocka_unit_test(ap9_a_dead_peer_is_zeroes_and_never_a_signal),
 	        cmocka_unit_test(system_calls_need_preparing),
+	        cmocka_unit_test(preparing_has_a_limit_of_time),
 	        cmocka_unit_test(stores_during_collection_are_not_lost),
 	        cmocka_unit_test(ap9_a_child_of_fork_has_no_mapping),
 	        cmocka_unit_test(other_faults_go_to_the_handler_of_the_program),
