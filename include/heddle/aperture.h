@@ -176,14 +176,14 @@ enum hdl_rule_action {
 /* What happens to a CONNECT from a source that matches. The first rule that matches decides. */
 struct hdl_port_rule {
 	struct hdl_gid source, mask; /* mask zero: everybody */
-	uint64_t max_length;         /* what the peer offers may not be larger; 0: any size */
+	uint64_t max_length;         /* bytes: the peer may not offer more; 0: any length */
 	uint32_t max_count;          /* connections by this rule at a time; 0: any number */
 	uint32_t action;             /* enum hdl_rule_action */
 };
 
 struct hdl_port_attr {
 	uint16_t port;    /* 0: any free one */
-	uint32_t waiting; /* CONNECTs that may wait; 0: HDL_MAX_PORT_WAITING */
+	uint32_t waiting; /* CONNECTs that may wait, others are refused; 0: HDL_MAX_PORT_WAITING */
 	void *context;    /* see hdl_port_context() */
 	/* enum hdl_port_signal: of these packets, too, the port gets events. Like all events that
 	 * cannot be kept back, those that find the queue full are counted; none takes a place of
@@ -490,7 +490,7 @@ HDL_API int hdl_aperture_narrow(struct hdl_aperture *aperture, uint64_t offset, 
  *
  * Owner: nothing changes hands.
  * Threads: any.
- * Blocks: no.
+ * Blocks: until the node agent has answered, if no call of this header was made before.
  * Returns: an enum hdl_aperture_trust. */
 HDL_API uint32_t hdl_aperture_trust(const struct hdl_adapter *adapter);
 
@@ -606,8 +606,10 @@ HDL_API int hdl_aperture_refresh(struct hdl_aperture *aperture, uint64_t offset,
  *
  * Owner: nothing changes hands.
  * Threads: any.
- * Blocks: until absent pages have been fetched, up to @timeout_ms.
- * Returns: as hdl_aperture_read(). */
+ * Blocks: until absent pages have been fetched, up to @timeout_ms (-1: until they have, or their
+ * peer does not answer; then they are zero).
+ * Returns: 0; -HDL_ETIMEDOUT some pages are not open yet, and are still being fetched; -HDL_EINVAL
+ * the range has no such bytes. */
 HDL_API int hdl_aperture_prepare(struct hdl_aperture *aperture, uint64_t offset, size_t length,
                                  bool write, int timeout_ms);
 

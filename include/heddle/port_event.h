@@ -13,17 +13,19 @@ extern "C" {
 
 /* The kinds of events: signalling messages, errors, data delivery. */
 enum hdl_port_event_type {
-	HDL_PORT_CONNECT = 1, /* a peer offers an aperture: index, size in value */
-	HDL_PORT_ACCEPT,      /* a peer accepted; index is its aperture */
-	HDL_PORT_REJECT,      /* a peer refused; status is its reason */
-	HDL_PORT_CLOSE,       /* the connection index has ended */
-	HDL_PORT_ALIVE,       /* a peer asks whether we live; the adapter has answered */
-	HDL_PORT_ALIVEACK,    /* a peer answered an ALIVE of ours, and so is alive */
-	HDL_PORT_ERROR,       /* status; from a receiver, an agent, a carrier or the sender */
-	HDL_PORT_STATUS,      /* source asked for the status of the port, and got it */
-	HDL_PORT_DATA,        /* data delivery: value and offset, as a peer stored them */
-	HDL_PORT_VAR,         /* data of variable size: words of them wait in the second queue */
-	HDL_PORT_LOST,        /* value events found no room and were counted instead */
+	/* A peer offers an aperture: its index; value is the id for hdl_aperture_accept() and
+	 * hdl_port_reject(). hdl_port_waiting() tells its type and its length. */
+	HDL_PORT_CONNECT = 1,
+	HDL_PORT_ACCEPT,   /* a peer accepted; index is its aperture */
+	HDL_PORT_REJECT,   /* a peer refused; status is its reason */
+	HDL_PORT_CLOSE,    /* the connection index has ended */
+	HDL_PORT_ALIVE,    /* a peer asks whether we live; the adapter has answered */
+	HDL_PORT_ALIVEACK, /* a peer answered an ALIVE of ours, and so is alive */
+	HDL_PORT_ERROR,    /* status; from a receiver, an agent, a carrier or the sender */
+	HDL_PORT_STATUS,   /* source asked for the status of the port, and got it */
+	HDL_PORT_DATA,     /* data delivery: value and offset, as a peer stored them */
+	HDL_PORT_VAR,      /* data of variable size: words of them wait in the second queue */
+	HDL_PORT_LOST,     /* value events found no room and were counted instead */
 	HDL_PORT_EVENT_TYPES
 };
 

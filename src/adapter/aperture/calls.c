@@ -270,6 +270,15 @@ static bool aperture_is_free(const struct hdl_aperture *aperture)
 	       aperture->conn.state == HDL_APERTURE_FAILED;
 }
 
+/* Why no connection was begun. */
+static void aperture_note_reason(struct hdl_aperture *aperture, enum hdl_aperture_reason reason)
+{
+	adapter_lock(aperture->adapter);
+	if (aperture_is_free(aperture))
+		aperture->conn.reason = (uint8_t)reason;
+	adapter_unlock(aperture->adapter);
+}
+
 int hdl_aperture_connect(struct hdl_aperture *aperture, const struct hdl_gid *host, uint16_t port,
                          int timeout_ms)
 {
@@ -285,8 +294,12 @@ int hdl_aperture_connect(struct hdl_aperture *aperture, const struct hdl_gid *ho
 		result = -HDL_ENOTSUP;
 	if (result == 0)
 		result = aperture_ask_numbers(aperture, &numbers);
-	if (result != 0)
+	if (result != 0) {
+		/* The agent of this machine knows that before CONNECT is sent. */
+		aperture_note_reason(aperture, result == -HDL_ECONNREFUSED ? HDL_REASON_NO_PORT
+		                                                           : HDL_REASON_NONE);
 		return result;
+	}
 	adapter_lock(adapter);
 	if (!aperture_is_free(aperture)) {
 		adapter_unlock(adapter);

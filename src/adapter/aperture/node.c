@@ -477,8 +477,12 @@ void apertures_end(struct hdl_adapter *adapter)
 
 uint32_t hdl_aperture_trust(const struct hdl_adapter *adapter)
 {
-	return adapter != NULL && adapter->apertures != NULL ? adapter->apertures->trust
-	                                                     : (uint32_t)HDL_TRUST_USER;
+	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER)
+		return HDL_TRUST_USER;
+	/* The agent says it when the program first uses apertures, which this is. */
+	const struct apertures *apertures =
+	        apertures_begin((struct hdl_adapter *)(uintptr_t)adapter);
+	return apertures != NULL ? apertures->trust : (uint32_t)HDL_TRUST_USER;
 }
 
 const char *aperture_counter_name(size_t counter)

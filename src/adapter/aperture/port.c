@@ -37,6 +37,8 @@ int hdl_port_open(struct hdl_adapter *adapter, const struct hdl_port_attr *attr,
 		ap_port_open(&apertures->node, &port->port, number);
 		port->port.owner = port;
 		port->port.signals = attr != NULL ? attr->signals : 0;
+		if (attr != NULL && attr->waiting != 0)
+			port->port.waiting_most = attr->waiting;
 		apertures->port_count++;
 	}
 	adapter_unlock(adapter);
@@ -114,11 +116,10 @@ int hdl_port_waiting(struct hdl_port *port, struct hdl_connect *connect, int tim
 	adapter_lock(port->adapter);
 	const struct ap_waiting *waiting = port->port.waiting;
 	if (waiting != NULL) {
-		*connect = (struct hdl_connect){
-		        .id = waiting->id,
-		        .length = waiting->offer.bits != 0 ? 1ull << waiting->offer.bits : 0,
-		        .type = waiting->offer.type,
-		        .index = waiting->offer.index};
+		*connect = (struct hdl_connect){.id = waiting->id,
+		                                .length = waiting->offer.length,
+		                                .type = waiting->offer.type,
+		                                .index = waiting->offer.index};
 		memcpy(connect->source.raw, waiting->from.host, 16);
 		result = 0;
 	}
@@ -150,7 +151,7 @@ struct status_wait {
 static bool status_came(void *object)
 {
 	const struct status_wait *wait = object;
-	return wait->aperture->status_token == wait->token;
+	return wait->aperture->status_token == wait->token || !wait->aperture->conn.asks_status;
 }
 
 int hdl_port_status(struct hdl_adapter *adapter, const struct hdl_gid *host, uint16_t number,
@@ -186,8 +187,13 @@ int hdl_port_status(struct hdl_adapter *adapter, const struct hdl_gid *host, uin
 			break;
 		result = clock_now_ns() >= until ? -HDL_ETIMEDOUT : 0;
 	}
-	if (result == 0)
+	adapter_lock(adapter);
+	bool answered = aperture->status_token == wait.token;
+	adapter_unlock(adapter);
+	if (result == 0 && answered)
 		*status = aperture->status;
+	else if (result == 0)
+		result = -HDL_ECONNREFUSED; /* REJECT came */
 	(void)hdl_aperture_free(aperture);
 	return result;
 }

@@ -138,6 +138,7 @@ struct ap_port {
 	uint32_t by_rule[HDL_MAX_PORT_RULES + 1]; /* connections */
 	struct ap_waiting *waiting, *free_waiting;
 	uint32_t waiting_count;
+	uint32_t waiting_most; /* set by ap_port_open(), and perhaps less by the owner */
 	uint64_t next_id;
 	struct ap_conn *offers, **offers_end;
 	uint32_t offer_count;
@@ -175,20 +176,21 @@ struct ap_conn {
 	struct ap_node *node;
 	uint8_t state; /* enum hdl_aperture_state */
 	uint8_t reason;
-	uint8_t element; /* enum ci_element: who found it, if it is an error */
-	bool pointed;    /* by hand: there is no connection, but packets may be sent */
-	bool accepting;  /* this end accepted */
-	bool is_active;  /* in node->active */
-	bool ack_due;    /* ALIVEACK, for data */
-	bool alive_due;  /* ALIVEACK, for ALIVE */
-	uint8_t gap_due; /* ERROR with the expected number: its reason */
-	bool gap_told;   /* and it was sent; nothing was accepted since */
-	bool unsent;     /* the carrier did not take a frame; nothing was heard since */
-	bool held;       /* a packet was kept back: a gap is no loss */
-	bool awaiting;   /* an answer is due, since heard_ns */
-	bool own_source; /* the owner chose source and mask of conn->in; else: the peer's */
-	bool own_link;   /* the same for its link address */
-	uint32_t row;    /* in node->rows */
+	uint8_t element;  /* enum ci_element: who found it, if it is an error */
+	bool pointed;     /* by hand: there is no connection, but packets may be sent */
+	bool accepting;   /* this end accepted */
+	bool asks_status; /* STATUS was sent, and neither STATUSACK nor REJECT came */
+	bool is_active;   /* in node->active */
+	bool ack_due;     /* ALIVEACK, for data */
+	bool alive_due;   /* ALIVEACK, for ALIVE */
+	uint8_t gap_due;  /* ERROR with the expected number: its reason */
+	bool gap_told;    /* and it was sent; nothing was accepted since */
+	bool unsent;      /* the carrier did not take a frame; nothing was heard since */
+	bool held;        /* a packet was kept back: a gap is no loss */
+	bool awaiting;    /* an answer is due, since heard_ns */
+	bool own_source;  /* the owner chose source and mask of conn->in; else: the peer's */
+	bool own_link;    /* the same for its link address */
+	uint32_t row;     /* in node->rows */
 	struct hdl_aperture_fixed *in;  /* what the application can only read ... */
 	struct hdl_aperture_user *user; /* ... and what it may write: heddle/control.h */
 	struct nonce roll;              /* of the nonce of @user */

@@ -170,6 +170,7 @@ void ap_connect(struct ap_conn *conn, const struct ap_path *path, uint16_t port)
 	ap_unpoint(conn);
 	conn->to_port = port;
 	conn->ticket = conn->tickets = 0;
+	conn->asks_status = false;
 	conn->accepting = false;
 	conn->accepted_by = NULL;
 	memset(&conn->peer, 0, sizeof(conn->peer));
@@ -288,6 +289,10 @@ static bool ap_take_ticket(struct ap_conn *conn, uint64_t ticket)
 static void ap_hear_reject(struct ap_conn *conn, const struct ci_packet *packet)
 {
 	struct ci_note note = ci_get_note(packet);
+	if (conn->asks_status) { /* nobody holds the port whose status was asked for */
+		conn->asks_status = false;
+		return;
+	}
 	if (conn->state != HDL_APERTURE_CONNECTING)
 		return;
 	if (note.reason == HDL_REASON_TICKET && ap_take_ticket(conn, ci_get_ticket(packet)))
@@ -433,6 +438,7 @@ void ap_hear_control(struct ap_conn *conn, const struct ci_packet *packet,
 		break;
 	case CI_STATUSACK:
 		status = ci_get_status(packet);
+		conn->asks_status = false;
 		conn->node->sink->status(conn->node->context, conn, &status);
 		break;
 	default:

@@ -10,6 +10,7 @@ void ap_port_open(struct ap_node *node, struct ap_port *port, uint16_t number)
 	memset(port, 0, offsetof(struct ap_port, room));
 	port->number = number;
 	port->offers_end = &port->offers;
+	port->waiting_most = HDL_MAX_PORT_WAITING;
 	for (unsigned i = 0; i < HDL_MAX_PORT_WAITING; i++) {
 		port->room[i].next = port->free_waiting;
 		port->free_waiting = &port->room[i];
@@ -268,7 +269,7 @@ static void ap_wait_for_application(struct ap_node *node, struct ap_port *port,
 {
 	ap_waiting_expire(port, node->now_ns);
 	struct ap_waiting *waiting = port->free_waiting;
-	if (waiting == NULL) {
+	if (port->waiting_count >= port->waiting_most) {
 		port->rejected++;
 		ap_send_reject(node, from, offer, HDL_REASON_BUSY);
 		return;
@@ -304,8 +305,7 @@ static uint8_t ap_rule(const struct ap_port *port, const struct ci_offer *offer,
 		*action = rule->action;
 		if (offer == NULL) /* only a question */
 			return (uint8_t)(i + 1);
-		uint64_t size = offer->bits != 0 ? 1ull << offer->bits : 0;
-		if (rule->max_length != 0 && size > rule->max_length) {
+		if (rule->max_length != 0 && offer->length > rule->max_length) {
 			*action = HDL_RULE_REJECT;
 			*reason = HDL_REASON_SIZE;
 		} else if (rule->max_count != 0 && port->by_rule[i + 1] >= rule->max_count) {
@@ -428,6 +428,7 @@ void ap_ask_status(struct ap_conn *conn, const struct ap_path *path, uint16_t nu
 	memcpy(conn->in->source.raw, path->host, 16);
 	memset(conn->in->mask.raw, 0xff, 16);
 	conn->path = *path;
+	conn->asks_status = true;
 	(void)ap_send(conn->node, path, &packet);
 	ap_activate(conn);
 }

@@ -123,8 +123,11 @@ static int use(const char *gid_text, uint16_t number)
 	must(hdl_aperture_open(adapter, NULL, &other));
 	must(hdl_port_status(adapter, &gid, number, &status, WAIT));
 	must(hdl_aperture_connect(aperture, &gid, number, WAIT));
-	if (hdl_aperture_connect(other, &gid, 1, WAIT) != -HDL_ECONNREFUSED) {
-		fprintf(stderr, "port 1 exists\n");
+	if (hdl_aperture_connect(other, &gid, 1, WAIT) != -HDL_ECONNREFUSED ||
+	    hdl_aperture_reason(other) != HDL_REASON_NO_PORT ||
+	    hdl_port_status(adapter, &gid, 1, &status, WAIT) != -HDL_ECONNREFUSED) {
+		fprintf(stderr, "port 1: %s\n",
+		        hdl_aperture_reason_str(hdl_aperture_reason(other)));
 		return 1;
 	}
 	for (uint32_t i = 0; i < BYTES; i++)
@@ -381,9 +384,10 @@ static int trust(void)
 	struct hdl_adapter *adapter = open_adapter();
 	struct hdl_aperture *aperture;
 	struct hdl_aperture_target nowhere = {.index = 1};
+	uint32_t level = hdl_aperture_trust(adapter); /* before anything else */
 	must(hdl_aperture_open(adapter, NULL, &aperture));
 	int result = hdl_aperture_point(aperture, &nowhere);
-	printf("%s %s\n", hdl_aperture_trust(adapter) == HDL_TRUST_USER ? "trusted" : "untrusted",
+	printf("%s %s\n", level == HDL_TRUST_USER ? "trusted" : "untrusted",
 	       result == -HDL_EACCES ? "refused" : "allowed");
 	must(hdl_aperture_free(aperture));
 	must(hdl_close(adapter));

@@ -273,6 +273,58 @@ static void ap3_the_application_declines(void **state)
 	hdl_aperture_free(a);
 }
 
+/* What the peer offers counts, not the power of two that its size is rounded to. */
+static void ap3_rules_compare_lengths(void **state)
+{
+	struct pair *p = *state;
+	const struct hdl_port_rule rule = {.max_length = 6000, .action = HDL_RULE_ASK};
+	struct hdl_aperture *a = opened(p->a, 5000), *big = opened(p->a, 6001);
+	struct hdl_aperture *b = opened(p->b, 4096);
+	struct hdl_connect waiting;
+	assert_int_equal(hdl_port_rules(p->port, &rule, 1), 0);
+	assert_int_equal(hdl_aperture_connect(a, &p->gid_b, PORT, 0), -HDL_EAGAIN);
+	assert_int_equal(hdl_port_waiting(p->port, &waiting, WAIT), 0);
+	assert_int_equal(waiting.length, 5000);
+	assert_int_equal(hdl_aperture_accept(b, p->port, waiting.id, NULL, 0), 0);
+	assert_int_equal(hdl_aperture_wait(a, WAIT), 0);
+	assert_int_equal(hdl_aperture_connect(big, &p->gid_b, PORT, WAIT), -HDL_ECONNREFUSED);
+	assert_int_equal(hdl_aperture_reason(big), HDL_REASON_SIZE);
+	assert_int_equal(hdl_aperture_free(a), 0);
+	assert_int_equal(hdl_aperture_free(big), 0);
+	assert_int_equal(hdl_aperture_free(b), 0);
+}
+
+/* REJECT answers STATUS, too. */
+static void ap7_status_of_a_port_that_nobody_holds(void **state)
+{
+	struct pair *p = *state;
+	struct hdl_port_status status;
+	assert_int_equal(hdl_port_status(p->a, &p->gid_b, 9999, &status, WAIT), -HDL_ECONNREFUSED);
+	assert_int_equal(hdl_port_status(p->a, &p->gid_b, PORT, &status, WAIT), 0);
+}
+
+/* A port may want fewer to wait than the limit. */
+static void ap3_fewer_may_wait(void **state)
+{
+	struct pair *p = *state;
+	struct hdl_aperture *all[3];
+	struct hdl_port *small;
+	struct hdl_port_status status;
+	const struct hdl_port_attr attr = {.port = PORT + 1, .waiting = 2};
+	assert_int_equal(hdl_port_open(p->b, &attr, &small), 0);
+	for (unsigned i = 0; i < 3; i++) {
+		all[i] = opened(p->a, 0);
+		assert_int_equal(hdl_aperture_connect(all[i], &p->gid_b, PORT + 1, 0), -HDL_EAGAIN);
+	}
+	assert_int_equal(hdl_aperture_wait(all[2], WAIT), -HDL_ECONNREFUSED);
+	assert_int_equal(hdl_aperture_reason(all[2]), HDL_REASON_BUSY);
+	assert_int_equal(hdl_port_status(p->a, &p->gid_b, PORT + 1, &status, WAIT), 0);
+	assert_int_equal(status.waiting, 2);
+	for (unsigned i = 0; i < 3; i++)
+		hdl_aperture_free(all[i]);
+	assert_int_equal(hdl_port_close(small), 0);
+}
+
 /* As many CONNECTs wait as the limit says, and no more. */
 static void ap3_waiting_is_bounded(void **state)
 {
@@ -551,6 +603,9 @@ int main(void)
 	        TEST(ap3_rules_decide),
 	        TEST(ap3_connections_are_not_limited_by_their_rate),
 	        TEST(ap4_plain_stores_are_events_by_words),
+	        TEST(ap3_rules_compare_lengths),
+	        TEST(ap7_status_of_a_port_that_nobody_holds),
+	        TEST(ap3_fewer_may_wait),
 	        TEST(ap3_the_application_declines),
 	        TEST(ap3_waiting_is_bounded),
 	        TEST(ap5_hostile_peer_changes_no_byte),
