@@ -28,6 +28,7 @@ struct hdl_qp *end_qp(struct end *e, uint32_t type)
 	struct hdl_qp_init_attr init = {.type = type,
 	                                .send_cq = e->cq,
 	                                .recv_cq = e->cq,
+	                                .register_on_send = type == HDL_QP_RC,
 	                                .cap = {.max_send_wr = 64,
 	                                        .max_recv_wr = END_RECVS,
 	                                        .max_send_sge = 4,

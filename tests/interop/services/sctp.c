@@ -92,6 +92,133 @@ static void fill(struct end *e, uint8_t seed)
 		e->memory[i] = (uint8_t)(i * 7 + i / 255 + seed);
 }
 
+static uint64_t address(const struct end *e, size_t offset)
+{
+	return (uint64_t)(uintptr_t)e->memory + offset;
+}
+
+static void post_wr(struct end *e, struct hdl_send_wr wr)
+{
+	wr.flags |= HDL_SEND_SIGNALED;
+	assert_int_equal(hdl_post_send(e->qp, &wr, NULL), 0);
+}
+
+/* A write that says at once that it is there, and both atomics. */
+static void immediate_data_and_atomics(void)
+{
+	uint64_t *word = (uint64_t *)(void *)(b.memory + 8192), *old = (uint64_t *)(void *)a.memory;
+	struct hdl_sge piece = {address(&a, 64), 100, hdl_mr_key(a.mr)};
+	end_receive(&b, 20, 0, 0);
+	post_wr(&a, (struct hdl_send_wr){.wr_id = 21,
+	                                 .opcode = HDL_OP_WRITE_IMM,
+	                                 .sg_list = &piece,
+	                                 .num_sge = 1,
+	                                 .imm = 0x01020304,
+	                                 .u.rdma = {address(&b, 4096), hdl_mr_key(b.mr)}});
+	expect(&a, 21);
+	struct hdl_wc wc = end_wc(&b);
+	assert_int_equal(wc.status, HDL_WC_SUCCESS);
+	assert_int_equal(wc.opcode, HDL_WC_RECV_WRITE_IMM);
+	assert_int_equal(wc.imm, 0x01020304);
+	assert_int_equal(wc.byte_len, 100);
+	assert_memory_equal(b.memory + 4096, a.memory + 64, 100);
+	piece = (struct hdl_sge){address(&a, 0), 8, hdl_mr_key(a.mr)};
+	*word = 40;
+	post_wr(&a, (struct hdl_send_wr){.wr_id = 22,
+	                                 .opcode = HDL_OP_FETCH_ADD,
+	                                 .sg_list = &piece,
+	                                 .num_sge = 1,
+	                                 .u.atomic = {.addr = address(&b, 8192),
+	                                              .key = hdl_mr_key(b.mr),
+	                                              .compare_add = 2}});
+	expect(&a, 22);
+	assert_true(*old == 40 && *word == 42);
+	for (uint64_t i = 0; i < 2; i++) { /* the second finds another value */
+		post_wr(&a, (struct hdl_send_wr){.wr_id = 23 + i,
+		                                 .opcode = HDL_OP_COMPARE_SWAP,
+		                                 .sg_list = &piece,
+		                                 .num_sge = 1,
+		                                 .u.atomic = {.addr = address(&b, 8192),
+		                                              .key = hdl_mr_key(b.mr),
+		                                              .compare_add = 42,
+		                                              .swap = 7 + i}});
+		expect(&a, 23 + i);
+		assert_true(*old == (i == 0 ? 42 : 7) && *word == 7);
+	}
+}
+
+/* Requests that give keys and take them away: a bound window, and pages that are registered and told
+ * of in one request. */
+static void keys_by_request(void)
+{
+	struct hdl_mr *bindable, *pages;
+	struct hdl_mw *mw;
+	uint64_t page = (address(&b, 0) + 4095) & ~4095ull;
+	assert_int_equal(
+	        hdl_mr_register(b.pd, b.memory, 65536,
+	                        HDL_ACCESS_LOCAL_WRITE | HDL_ACCESS_LOCAL_READ | HDL_ACCESS_BIND,
+	                        &bindable),
+	        0);
+	assert_int_equal(hdl_mw_alloc(b.pd, HDL_MW_TYPE_2, &mw), 0);
+	struct hdl_key key = hdl_mw_draw_key(mw);
+	post_wr(&b, (struct hdl_send_wr){.wr_id = 30,
+	                                 .opcode = HDL_OP_BIND,
+	                                 .bind = {mw,
+	                                          key,
+	                                          {.mr = bindable,
+	                                           .access = HDL_ACCESS_REMOTE_WRITE,
+	                                           .addr = address(&b, 100),
+	                                           .length = 5000}}});
+	expect(&b, 30);
+	memset(b.memory, 0, 8192);
+	post(&a, HDL_OP_WRITE, 31, 64, 5000, address(&b, 100), key);
+	end_receive(&b, 32, 1 << 20, 16);
+	post_wr(&a, (struct hdl_send_wr){
+	                    .wr_id = 33, .opcode = HDL_OP_SEND_INVALIDATE, .invalidate_key = key});
+	expect(&a, 31);
+	expect(&a, 33);
+	struct hdl_wc wc = end_wc(&b);
+	assert_int_equal(wc.flags, HDL_WC_WITH_INVALIDATE);
+	assert_int_equal(wc.imm, key.v);
+	assert_memory_equal(b.memory + 100, a.memory + 64, 5000);
+	assert_int_equal(hdl_mr_alloc(b.pd, 1, &pages), 0);
+	key = hdl_mr_draw_key(pages);
+	end_receive(&a, 34, 1 << 20, 16);
+	struct hdl_send_wr reg = {.wr_id = 35,
+	                          .opcode = HDL_OP_REGISTER_SEND,
+	                          .reg = {pages,
+	                                  key,
+	                                  {.pages = &page,
+	                                   .num_pages = 1,
+	                                   .page_shift = 12,
+	                                   .length = 4096,
+	                                   .access = HDL_ACCESS_REMOTE_READ}}};
+	post_wr(&b, reg);
+	expect(&b, 35);
+	expect(&a, 34);
+	post(&a, HDL_OP_READ, 36, 1 << 20, 4096, 0, key);
+	expect(&a, 36);
+	assert_memory_equal(a.memory + (1 << 20), (void *)(uintptr_t)page, 4096);
+	post_wr(&b, (struct hdl_send_wr){
+	                    .wr_id = 37, .opcode = HDL_OP_INVALIDATE, .invalidate_key = key});
+	expect(&b, 37);
+	assert_int_equal(hdl_mr_deregister(pages), 0);
+	assert_int_equal(hdl_mw_free(mw), 0);
+	assert_int_equal(hdl_mr_deregister(bindable), 0);
+}
+
+/* IP8: more reads than the other end answers at a time (4). They wait, and complete in order. */
+static void more_reads_than_are_answered(void)
+{
+	for (unsigned i = 0; i < 16; i++)
+		post(&a, HDL_OP_READ, 40 + i, (1 << 20) + i * 40000, 40000, address(&b, i * 1000),
+		     hdl_mr_key(b.mr));
+	for (unsigned i = 0; i < 16; i++) {
+		expect(&a, 40 + i);
+		assert_memory_equal(a.memory + (1 << 20) + i * 40000, b.memory + i * 1000, 40000);
+	}
+}
+
 static void ip9_every_operation_over_sctp(void **state)
 {
 	(void)state;
@@ -124,6 +251,9 @@ static void ip9_every_operation_over_sctp(void **state)
 		expect(&a, 15);
 		assert_memory_equal(a.memory + (2 << 20), b.memory + 4096, size);
 	}
+	immediate_data_and_atomics();
+	keys_by_request();
+	more_reads_than_are_answered();
 	/* Many at once, both ways. */
 	for (unsigned i = 0; i < 32; i++) {
 		end_receive(&a, i, i * 1000, 1000);
@@ -162,6 +292,52 @@ static void ip4_a_bad_tag_ends_the_session(void **state)
 	assert_int_equal(hdl_listener_close(listener), 0);
 	end_close(&a);
 	end_close(&b);
+}
+
+/* IP5: one-touch memory takes one message, of however many segments, in whatever order these come;
+ * the next one ends the session. So does the answer to a read, into memory of one's own. */
+static void ip5_one_touch_over_sctp(void **state)
+{
+	(void)state;
+	struct hdl_listener *listener;
+	uint16_t port;
+	for (unsigned way = 0; way < 3; way++) {
+		struct hdl_mr *once;
+		join(&port, &listener);
+		struct end *owner = way == 2 ? &a : &b;
+		assert_int_equal(hdl_mr_register(owner->pd, owner->memory, 1 << 20,
+		                                 HDL_ACCESS_LOCAL_WRITE | HDL_ACCESS_REMOTE_WRITE |
+		                                         HDL_ACCESS_REMOTE_READ |
+		                                         HDL_ACCESS_ONE_TOUCH,
+		                                 &once),
+		                 0);
+		fill(way == 0 ? &a : &b, 3);
+		for (unsigned i = 0; i < 2; i++) {
+			struct hdl_sge piece = {address(&a, way == 2 ? 0 : 2 << 20), 300000,
+			                        hdl_mr_key(way == 2 ? once : a.mr)};
+			post_wr(&a,
+			        (struct hdl_send_wr){
+			                .wr_id = i,
+			                .opcode = way == 0 && i == 0 ? HDL_OP_WRITE : HDL_OP_READ,
+			                .sg_list = &piece,
+			                .num_sge = 1,
+			                .u.rdma = {address(&b, 0),
+			                           hdl_mr_key(way == 2 ? b.mr : once)}});
+			struct hdl_wc wc = end_wc(&a);
+			assert_int_equal(wc.wr_id, i);
+			assert_int_equal(wc.status, i == 0     ? HDL_WC_SUCCESS
+			                            : way == 2 ? HDL_WC_LOC_PROT_ERR
+			                                       : HDL_WC_REM_ACCESS_ERR);
+		}
+		/* A write is in place when what was asked behind it has been answered. */
+		assert_memory_equal(a.memory + (way == 2 ? 0 : 2 << 20), b.memory, 300000);
+		end_event(&a, HDL_CONN_CLOSED);
+		end_event(&b, HDL_CONN_CLOSED);
+		assert_int_equal(hdl_mr_deregister(once), 0);
+		assert_int_equal(hdl_listener_close(listener), 0);
+		end_close(&a);
+		end_close(&b);
+	}
 }
 
 static void rejections_and_nobody(void **state)
@@ -271,6 +447,7 @@ int main(void)
 	        cmocka_unit_test(ip9_two_processes), /* before this one has threads */
 	        cmocka_unit_test(ip9_every_operation_over_sctp),
 	        cmocka_unit_test(ip4_a_bad_tag_ends_the_session),
+	        cmocka_unit_test(ip5_one_touch_over_sctp),
 	        cmocka_unit_test(rejections_and_nobody),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
