@@ -21,8 +21,8 @@
 #include "port/lanes.h"
 #include "port/vskey.h"
 
-/* How long, after the grace period, to wait for a member that others know, and that has not come
- * back: on a busy machine it may be late. */
+/* How long, after the grace period, to wait for a member that others have seen, and that has not
+ * come back: on a busy machine it may be late. */
 #define VS_MISSING_NS 900000000u
 #define VS_LOOK_NS    10000000u
 
@@ -431,13 +431,13 @@ static bool vs_is_back(const struct agent *agent, const struct agent_vs_attach *
 	return false;
 }
 
-/* Does a member that came back know another one that did not? */
+/* Has a member that came back seen another one on the board that did not, lanes or not? */
 static bool vs_is_missing(const struct agent *agent)
 {
 	for (const struct client *at = agent->clients; at != NULL; at = at->next) {
 		if (at->vs == NULL || (at->vs->asked.flags & AGENT_VS_AGAIN) == 0)
 			continue;
-		for (uint64_t left = at->vs->asked.known; left != 0; left &= left - 1)
+		for (uint64_t left = at->vs->asked.there; left != 0; left &= left - 1)
 			if (!vs_is_back(agent, &at->vs->asked, (uint32_t)__builtin_ctzll(left)))
 				return true;
 	}

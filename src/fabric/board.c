@@ -87,6 +87,17 @@ uint64_t board_apids(const struct board *board, unsigned member)
 	return apids;
 }
 
+uint64_t board_members(const struct board *board)
+{
+	uint64_t members = 0;
+	for (unsigned i = VSWITCH_HARDWARE_PORTS; i < VSWITCH_PORTS; i++)
+		if (board->owners[i] < BOARD_MEMBERS)
+			members |= 1ull << board->owners[i];
+	if (board->ports_member < BOARD_MEMBERS)
+		members |= 1ull << board->ports_member;
+	return members;
+}
+
 enum record_verdict record_read(const struct board *board, unsigned self,
                                 const struct record_writer *writer, const uint8_t *in, size_t bytes,
                                 struct record *record)

@@ -81,6 +81,8 @@ enum record_verdict record_read(const struct board *board, unsigned self,
                                 struct record *record);
 /* The APIDs that @member holds, by bits. */
 uint64_t board_apids(const struct board *board, unsigned member);
+/* The members that hold APIDs or run the hardware ports, by bits. */
+uint64_t board_members(const struct board *board);
 /* The port that was used last in @route, or -1: none has been used yet. */
 int route_last_used(const struct ibc_route *route);
 

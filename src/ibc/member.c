@@ -142,6 +142,7 @@ static bool member_ask(struct member *member, unsigned apid, uint32_t flags, boo
 		ask->board = member->board->id;
 		ask->apids = member->apids;
 		ask->known = member->known;
+		ask->there = board_members(member->board);
 	}
 	int bell = first ? bell_lend(member->rope) : -1;
 	bool sent = (!first || bell >= 0) &&

@@ -76,7 +76,7 @@
 
 #include "port/udp.h"
 
-#define AGENT_VERSION  23u
+#define AGENT_VERSION  24u
 #define AGENT_SOCKET   "agent.sock"
 #define AGENT_LOCK     "agent.lock"
 #define AGENT_ROVER    "agent.next"
@@ -329,11 +329,11 @@ struct agent_vs_attach {
 	uint32_t flags;                  /* enum agent_vs_flag */
 	uint8_t key[AGENT_VS_KEY_BYTES]; /* zeroes: none */
 	uint64_t node_id;                /* PORTS: the identifier of the node */
-	/* AGAIN: the number, board and APIDs that it has, and the members to which it has lanes,
-	 * by bits. */
+	/* AGAIN: the number, board and APIDs that it has, the members to which it has lanes, and
+	 * those that the board shows, by bits. */
 	uint32_t member;
 	uint32_t reserved;
-	uint64_t board, apids, known;
+	uint64_t board, apids, known, there;
 };
 
 struct agent_vs_attached {

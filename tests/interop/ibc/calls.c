@@ -1041,6 +1041,35 @@ static void clients_outlive_their_agent(void **state)
 	assert_int_equal(peer_end(&echo, 0), 0);
 }
 
+/* A member that is slow to come back after the agent was killed, and that nobody has sent to yet,
+ * keeps its APID: those that came back tell the agent that it was there. */
+static void a_late_member_keeps_its_apid(void **state)
+{
+	(void)state;
+	struct peer echo = start_echo();
+	struct IBC_Counters counters = {0};
+	IBC_HANDLE handle;
+	assert_int_equal(IBC_RecvPost(&handle), 0);
+	kill(echo.pid, SIGSTOP);
+	kill(peer_agent(), SIGKILL);
+	while (counters.Agents == 0) { /* until we have asked the next one */
+		assert_int_equal(IBC_RecvPoll(handle), IBC_RECVNOTDONE);
+		assert_int_equal(IBC_Statistics(&counters), 0);
+	}
+	pid_t waker = fork();
+	if (waker == 0) {
+		usleep(300000); /* longer than an agent waits for those that it has not heard of */
+		kill(echo.pid, SIGCONT);
+		_exit(0);
+	}
+	assert_int_equal(peer_start(echo.apid, peer_silent).apid, 0);
+	assert_int_equal(waitpid(waker, NULL, 0), waker);
+	struct IBC_Target target = peer_target(echo.apid);
+	assert_int_equal(IBC_Request(&target, IBC_READ_REQUEST, NULL, 0, NULL, 0, NULL, 0, NULL),
+	                 0);
+	assert_int_equal(peer_end(&echo, 0), 0);
+}
+
 static void names_of_codes(void **state)
 {
 	(void)state;
@@ -1094,6 +1123,7 @@ int main(void)
 	        WITH_CLIENT(a_child_is_not_registered),
 	        WITH_CLIENT(a_dead_client_is_deregistered_within_a_second),
 	        WITH_CLIENT(clients_outlive_their_agent),
+	        WITH_CLIENT(a_late_member_keeps_its_apid),
 	        cmocka_unit_test(names_of_codes),
 	};
 	return cmocka_run_group_tests_name("vs6_calls", tests, NULL, NULL);

@@ -210,6 +210,14 @@ static void damaged_records_are_refused(void **state)
 	assert_int_equal(record_write(&record, bytes, length - 1), 0);
 }
 
+static void members_are_on_the_board(void **state)
+{
+	(void)state;
+	assert_int_equal(board_members(&board), 1u << ALICE | 1u << BOB | 1u << PORTS);
+	board.ports_member = board.owners[42] = BOARD_NOBODY;
+	assert_int_equal(board_members(&board), 1u << ALICE);
+}
+
 static void guids_are_listed_once(void **state)
 {
 	(void)state;
@@ -233,6 +241,7 @@ int main(void)
 	        cmocka_unit_test_setup(the_ports_process_brings_anything_from_its_ports,
 	                               make_board),
 	        cmocka_unit_test_setup(damaged_records_are_refused, make_board),
+	        cmocka_unit_test_setup(members_are_on_the_board, make_board),
 	        cmocka_unit_test_setup(guids_are_listed_once, make_board),
 	};
 	return cmocka_run_group_tests_name("vs3_records_between_members", tests, NULL, NULL);
