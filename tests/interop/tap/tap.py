@@ -61,6 +61,12 @@ class Traffic(Base):
         """SendData has room at the receiver, or waits: TCP has next to nothing to repeat on a line that loses nothing."""
         if not shutil.which("iperf3"):
             self.skipTest("iperf3 is not installed")
+        def row():
+            return self.stat("unit")["hosts"][0]
+
+        def arrived():
+            host, unit = self.stat("eth2")["counters"], row()["counters"]
+            return (host["tx_frames"], unit["tx_frames"]) == (unit["rx_frames"], host["rx_frames"])
         for env in ({}, {"HEDDLE_LOCAL": "off"}):
             with self.subTest(**env):
                 self.unit(**env)
@@ -74,15 +80,12 @@ class Traffic(Base):
                     server.wait(30)
                     end = json.loads(done.stdout)["end"]
                     self.assertGreater(end["sum_received"]["bytes"], 10000000)  # the last of it is not counted
-                    self.assertLess(end["sum_sent"]["retransmits"], 100, reverse)
-
-                def arrived():
-                    host, unit = self.stat("eth2")["counters"], self.stat("unit")["hosts"][0]["counters"]
-                    return (host["tx_frames"], unit["tx_frames"]) == (unit["rx_frames"], host["rx_frames"])
-                if not env:
-                    self.until("every frame arrives", arrived, 5)
-                self.tearDown()
-                self.setUp()
+                    self.until("every frame that left arrives", arrived, 10)
+                    # A unit drops frames for a host that has not run for 10 ms, before they leave.
+                    if row()["dropped"] == 0:
+                        self.assertLess(end["sum_sent"]["retransmits"], 100, reverse)
+            self.tearDown()
+            self.setUp()
 
     def test_models(self):
         """Which end starts a transfer, and how: each model leaves its own traces at both ends."""
