@@ -24,7 +24,7 @@
 	X(EACCES, "the object does not grant the rights that were asked for", \
 	  "give the region or queue pair the right that is missing; a peer of another user " \
 	  "cannot be reached on one machine: connect over a network address instead") \
-	X(EPERM, "the state of the queue pair does not allow this call", \
+	X(EPERM, "the state of the object does not allow this call, or it has ended", \
 	  "take the queue pair through INIT, RTR and RTS in this order (hdl_qp_modify(3)); " \
 	  "after an error reset it first") \
 	X(EAGAIN, "nothing is there yet; try again or wait on the file descriptor", \
@@ -42,10 +42,12 @@
 	  "(heddle status), and whether the address is right") \
 	X(EADDRINUSE, "another process or object of the node holds that port", \
 	  "choose another port, or end the program that has it (heddle status)") \
-	X(ECONNREFUSED, "nobody holds that port", \
-	  "start the program that listens first; see whether node and port are right") \
-	X(ESTALE, "the key's instance is out of date: it was bound again or invalidated", \
-	  "ask the owner of the region or window for its present key") \
+	X(ECONNREFUSED, "the peer refuses, or nobody holds that port", \
+	  "start the program that listens first; see whether node and port are right; " \
+	  "hdl_aperture_reason(3) says why an aperture was refused") \
+	X(ESTALE, "what the key or number names is gone, or something else has its place", \
+	  "ask the owner of the region or window for its present key; look for the process " \
+	  "or the event again") \
 	X(EINTR, "a signal came while the call waited; call again", \
 	  "call again; what came before the signal is not lost") \
 	X(ETIMEDOUT, "the time given ran out", \
@@ -53,9 +55,10 @@
 	  "again") \
 	X(EOVERFLOW, "a completion queue was overrun; size it for all outstanding work", \
 	  "make the completion queue as long as all work queues that use it together") \
-	X(EIO, "the operating system refused a resource; errno of the failed call was logged", \
-	  "read the line on standard error; it names the system call and what to do " \
-	  "(ulimit, permissions, a directory)")
+	X(EIO, "the operating system refused a resource, which was logged, or a transfer failed", \
+	  "read the line on standard error, if there is one; it names the system call and " \
+	  "what to do (ulimit, permissions, a directory); ask hdl_aperture_reason(3) after " \
+	  "hdl_aperture_check(3)")
 /* clang-format on */
 
 #define HDL_ERROR_ENUM(name, text, advice) HDL_##name = name,

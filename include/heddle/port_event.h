@@ -49,6 +49,8 @@ enum hdl_port_signal {
 /* One event. A reader copies it out of the queue once, and looks at nothing but the copy. */
 struct hdl_port_event {
 	uint16_t type; /* enum hdl_port_event_type */
+	/* DATA: bytes of data. ERROR, REJECT, CLOSE: enum hdl_aperture_reason; it tells what
+	 * status does not, such as whether an access was outside or without the right. */
 	uint16_t flags;
 	uint32_t words; /* in the second queue, the size word included ("Var 10"); 0: none */
 	uint32_t port;  /* that it came to */

@@ -68,7 +68,7 @@ int hdl_aperture_store(struct hdl_aperture *aperture, uint64_t offset, const voi
 	if (!is_aperture(aperture) || (data == NULL && length > 0) || length > AP_MAX_PUT)
 		return -HDL_EINVAL;
 	if (aperture->is_ip)
-		return apertures_ip_send(aperture, data, length);
+		return offset != 0 ? -HDL_EINVAL : apertures_ip_send(aperture, data, length);
 	struct hdl_adapter *adapter = aperture->adapter;
 	adapter_lock(adapter);
 	aperture_follow(aperture);

@@ -167,6 +167,8 @@ static enum ap_delivered aperture_event(void *context, struct ap_port *port,
 	                             .offset = event->offset,
 	                             .status = aperture_reason_error(event->reason)};
 	memcpy(out.source.raw, event->source, sizeof(out.source.raw));
+	if (event->kind == CI_ERROR || event->kind == CI_REJECT || event->kind == CI_CLOSE)
+		out.flags = event->reason;
 	if (event->kind == CI_CONNECT)
 		out.value = event->id;
 	else if (event->kind == CI_ERROR)
