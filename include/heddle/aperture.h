@@ -211,7 +211,8 @@ HDL_API int hdl_port_open(struct hdl_adapter *adapter, const struct hdl_port_att
  * Owner: @port is freed.
  * Threads: any, but no other call on the port may be running or follow.
  * Blocks: until the node agent answers.
- * Returns: 0; -HDL_EINVAL; -HDL_EBUSY an aperture is offered to it or has it as its port. */
+ * Returns: 0; -HDL_EINVAL; -HDL_EBUSY an aperture is offered to it, or has it as its port or as the
+ * @new_port of its last connection. */
 HDL_API int hdl_port_close(struct hdl_port *port);
 
 /* hdl_port_number - the number of a port
@@ -246,7 +247,9 @@ HDL_API int hdl_port_rules(struct hdl_port *port, const struct hdl_port_rule *ru
  *
  * The next CONNECT that a rule with HDL_RULE_ACCEPT matches is accepted with @aperture, without
  * any action of the application: an event tells of it. @new_port, if not NULL, is the port that
- * ACCEPT names, for everything that follows.
+ * ACCEPT names, for everything that follows: the events of @aperture come to it instead of
+ * hdl_aperture_attr.port until the aperture is connected, accepted or offered again, and the other
+ * end learns its number from hdl_aperture_peer().
  *
  * Owner: @aperture stays the caller's; hdl_aperture_close() withdraws the offer.
  * Threads: any.
@@ -375,7 +378,7 @@ HDL_API int hdl_aperture_connect(struct hdl_aperture *aperture, const struct hdl
 /* hdl_aperture_accept - accept a CONNECT
  *
  * Accepts the CONNECT @id that waits at @port, or the first one to come with @id 0. ACCEPT names
- * @new_port, or @port if that is NULL.
+ * @new_port, or @port if that is NULL; see hdl_port_offer().
  *
  * Owner: nothing changes hands.
  * Threads: any.
@@ -451,6 +454,27 @@ HDL_API const char *hdl_aperture_reason_str(uint32_t reason);
 HDL_API int hdl_aperture_own(const struct hdl_aperture *aperture,
                              struct hdl_aperture_target *target);
 
+/* The other end of an aperture, as CONNECT or ACCEPT told it. */
+struct hdl_aperture_peer {
+	struct hdl_gid host; /* taken from the carrier */
+	uint64_t first;      /* what it grants: the first byte ... */
+	uint64_t length;     /* ... and how many; 0: nothing */
+	uint32_t index;      /* its in-index; of HDL_APERTURE_IP its UDP port */
+	uint32_t type;       /* enum hdl_aperture_type */
+	uint16_t port;       /* that ACCEPT named, for everything that follows; 0: none did */
+	uint8_t bits;        /* of the size */
+};
+
+/* hdl_aperture_peer - the other end of an aperture
+ *
+ * What the peer grants limits stores, reads and the mapped range.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no.
+ * Returns: 0; -HDL_EPERM it is not OPEN, nor pointed anywhere; -HDL_EINVAL. */
+HDL_API int hdl_aperture_peer(const struct hdl_aperture *aperture, struct hdl_aperture_peer *peer);
+
 /* hdl_aperture_point - point the outgoing side at another peer
  *
  * Sets destination, nonce and number of the outgoing entry (APERTURE column 13, step 6): no agent,
@@ -504,6 +528,10 @@ HDL_API uint32_t hdl_aperture_trust(const struct hdl_adapter *adapter);
  * the same for as long as the aperture exists, whether its next peer is on this machine or not.
  * Mapping it again returns it, and its length, whatever @bits says then.
  *
+ * The range may be longer than what the peer grants (hdl_aperture_peer()). What is stored behind
+ * that goes nowhere: through packets the peer reports an ERROR for it; where the range is the
+ * peer's memory itself, the rest is memory of this process, and nothing is reported.
+ *
  * Of an aperture of type EVENT, the range is memory of this process. Each aligned word of 8 bytes
  * in it that has changed becomes an event when stores are collected, after HDL_APERTURE_LAG_NS at
  * most or at an ordering point: with the word's offset, and its 8 bytes as the value. So 32 bytes
@@ -517,8 +545,8 @@ HDL_API uint32_t hdl_aperture_trust(const struct hdl_adapter *adapter);
  * Owner: the range belongs to the aperture.
  * Threads: any.
  * Blocks: no.
- * Returns: 0 and *out, *length; -HDL_EINVAL; -HDL_ENOTSUP it is of type IP; -HDL_ENOMEM; -HDL_EIO no
- * tracker works here. */
+ * Returns: 0 and *out, *length; -HDL_EINVAL; -HDL_ENOTSUP it is of type IP; -HDL_ENOMEM; -HDL_EIO
+ * no tracker works here. */
 HDL_API int hdl_aperture_map(struct hdl_aperture *aperture, uint8_t bits, void **out,
                              uint64_t *length);
 
@@ -650,11 +678,11 @@ HDL_API int hdl_aperture_alive(struct hdl_aperture *aperture, int timeout_ms);
 
 /* hdl_aperture_open_ip - an aperture whose stores become UDP datagrams
  *
- * hdl_aperture_store() at offset 0 sends its bytes as one datagram from UDP port @own (0: any) of
- * the node's address to @peer, UDP port @port; hdl_aperture_point() with the address in host and
- * the UDP port in index sends to another. A datagram that arrives from a source that @attr->source
- * and @attr->source_mask match goes to the variable queue of @attr->port. Any program can be the
- * peer.
+ * hdl_aperture_store() at offset 0 (others are refused) sends its bytes as one datagram from UDP
+ * port @own (0: any) of the node's address to @peer, UDP port @port; hdl_aperture_point() with the
+ * address in host and the UDP port in index sends to another. A datagram that arrives from a source
+ * that @attr->source and @attr->source_mask match goes to the variable queue of @attr->port. Any
+ * program can be the peer.
  *
  * Owner: the caller owns *out and frees it with hdl_aperture_free().
  * Threads: any.

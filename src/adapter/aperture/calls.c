@@ -204,6 +204,8 @@ int hdl_aperture_free(struct hdl_aperture *aperture)
 	aperture_unmap(aperture);
 	adapter_lock(adapter);
 	ap_free(&aperture->conn);
+	if (aperture->new_port != NULL)
+		aperture->new_port->users--;
 	if (aperture->port != NULL)
 		aperture->port->users--;
 	adapter->apertures->count--;
@@ -229,6 +231,43 @@ void *hdl_aperture_context(const struct hdl_aperture *aperture)
 }
 
 /* --- connections --- */
+
+int hdl_aperture_peer(const struct hdl_aperture *aperture, struct hdl_aperture_peer *peer)
+{
+	if (!is_aperture(aperture) || peer == NULL)
+		return -HDL_EINVAL;
+	adapter_lock(aperture->adapter);
+	const struct ap_conn *conn = &aperture->conn;
+	bool leads = aperture->is_ip || aperture_can_send(aperture);
+	*peer = (struct hdl_aperture_peer){.type = conn->in->type};
+	if (aperture->is_ip) {
+		memcpy(peer->host.raw, aperture->ip_peer.gid, 16);
+		peer->index = aperture->ip_port;
+	} else if (leads) {
+		memcpy(peer->host.raw, conn->path.host, 16);
+		peer->first = conn->out->first;
+		peer->length = conn->out->length;
+		peer->index = conn->out->index;
+		peer->port = conn->pointed ? 0 : conn->to_port;
+		peer->bits = conn->peer.bits;
+	}
+	adapter_unlock(aperture->adapter);
+	return leads ? 0 : -HDL_EPERM;
+}
+
+/* The port that the next connection has, apart from that of the aperture; NULL: none. With the
+ * lock. */
+static void aperture_take_port(struct hdl_aperture *aperture, struct hdl_port *port)
+{
+	struct hdl_port *events = port != NULL ? port : aperture->port;
+	if (port != NULL)
+		port->users++;
+	if (aperture->new_port != NULL)
+		aperture->new_port->users--;
+	aperture->new_port = port;
+	aperture->conn.new_port = port != NULL ? &port->port : NULL;
+	aperture->conn.port = events != NULL ? &events->port : NULL;
+}
 
 static bool aperture_is_settled(void *object)
 {
@@ -307,6 +346,7 @@ int hdl_aperture_connect(struct hdl_aperture *aperture, const struct hdl_gid *ho
 	}
 	adapter->apertures->node.now_ns = clock_read(&adapter->clock);
 	aperture_arm(aperture, &numbers);
+	aperture_take_port(aperture, NULL);
 	ap_connect(&aperture->conn, &path, port);
 	apertures_run(adapter->apertures);
 	adapter_unlock(adapter);
@@ -323,7 +363,8 @@ int hdl_aperture_accept(struct hdl_aperture *aperture, struct hdl_port *port, ui
 	struct hdl_connect connect;
 	struct aperture_numbers numbers;
 	if (!is_aperture(aperture) || !is_port(port) || port->adapter != aperture->adapter ||
-	    (new_port != NULL && !is_port(new_port)) || aperture->is_ip)
+	    (new_port != NULL && (!is_port(new_port) || new_port->adapter != aperture->adapter)) ||
+	    aperture->is_ip)
 		return -HDL_EINVAL;
 	struct hdl_adapter *adapter = aperture->adapter;
 	if (!aperture_is_free(aperture))
@@ -340,7 +381,7 @@ int hdl_aperture_accept(struct hdl_aperture *aperture, struct hdl_port *port, ui
 		result = -HDL_ESTALE;
 	} else {
 		aperture_arm(aperture, &numbers);
-		aperture->conn.new_port = new_port != NULL ? &new_port->port : NULL;
+		aperture_take_port(aperture, new_port);
 		result = ap_accept(&port->port, waiting, &aperture->conn) ? 0 : -HDL_EINVAL;
 	}
 	apertures_run(adapter->apertures);
@@ -352,7 +393,8 @@ int hdl_port_offer(struct hdl_port *port, struct hdl_aperture *aperture, struct 
 {
 	struct aperture_numbers numbers;
 	if (!is_aperture(aperture) || !is_port(port) || port->adapter != aperture->adapter ||
-	    (new_port != NULL && !is_port(new_port)) || aperture->is_ip)
+	    (new_port != NULL && (!is_port(new_port) || new_port->adapter != aperture->adapter)) ||
+	    aperture->is_ip)
 		return -HDL_EINVAL;
 	/* Not to be asked for an aperture in use: the agent would forget its connection. */
 	if (!aperture_is_free(aperture))
@@ -367,7 +409,7 @@ int hdl_port_offer(struct hdl_port *port, struct hdl_aperture *aperture, struct 
 		result = -HDL_ENOSPC;
 	} else {
 		aperture_arm(aperture, &numbers);
-		aperture->conn.new_port = new_port != NULL ? &new_port->port : NULL;
+		aperture_take_port(aperture, new_port);
 		ap_offer(&port->port, &aperture->conn);
 	}
 	adapter_unlock(port->adapter);

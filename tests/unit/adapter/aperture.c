@@ -93,6 +93,7 @@ static void ap3_stores_and_reads_both_ways(void **state)
 		out[i] = (uint8_t)(i * 7);
 	assert_int_equal(hdl_aperture_store(a, 0, out, sizeof(out), WAIT), 0);
 	assert_int_equal(hdl_aperture_flush(a, HDL_FLUSH_PLACED, WAIT), 0);
+	uint64_t writes = counter(p->b, HDL_APERTURE_COUNTER_WRITES);
 	assert_memory_equal(hdl_aperture_memory(b, &length), out, sizeof(out));
 	assert_int_equal(length, BYTES);
 	assert_int_equal(hdl_aperture_check(a), 0);
@@ -104,8 +105,8 @@ static void ap3_stores_and_reads_both_ways(void **state)
 	/* Outside: refused here, before anything is sent. */
 	assert_int_equal(hdl_aperture_store(a, BYTES, out, 1, WAIT), -HDL_EINVAL);
 	assert_int_equal(hdl_aperture_store(a, UINT64_MAX, out, 2, WAIT), -HDL_EINVAL);
-	/* Fewer writes than packets: 5000 bytes are two packets of a lane, one write. */
-	assert_true(counter(p->b, HDL_APERTURE_COUNTER_WRITES) > 0);
+	/* 5000 bytes are two packets of a lane, each in a frame of its own: a write for each. */
+	assert_int_equal(writes, 2);
 	assert_int_equal(hdl_aperture_close(a, WAIT), 0);
 	assert_int_equal(hdl_aperture_wait(b, WAIT), -HDL_EPERM);
 	assert_int_equal(hdl_aperture_state(b), HDL_APERTURE_CLOSED);
@@ -301,6 +302,101 @@ static void ap7_status_of_a_port_that_nobody_holds(void **state)
 	struct hdl_port_status status;
 	assert_int_equal(hdl_port_status(p->a, &p->gid_b, 9999, &status, WAIT), -HDL_ECONNREFUSED);
 	assert_int_equal(hdl_port_status(p->a, &p->gid_b, PORT, &status, WAIT), 0);
+}
+
+static uint16_t error_reason(struct hdl_eventq *queue)
+{
+	struct hdl_port_event event;
+	do
+		assert_int_equal(hdl_eventq_wait(queue, WAIT), 0);
+	while (hdl_eventq_take(queue, &event, 1) != 1 || event.type != HDL_PORT_ERROR);
+	assert_int_equal(event.status, -HDL_EACCES);
+	return event.flags;
+}
+
+/* What the peer is, and what an ERROR says of an access that it refuses. */
+static void ap3_the_peer_and_its_errors(void **state)
+{
+	struct pair *p = *state;
+	struct hdl_aperture *a, *b;
+	struct hdl_aperture_peer peer;
+	struct hdl_eventq *queue;
+	struct hdl_port *own;
+	char byte;
+	const struct hdl_port_attr number = {.port = PORT + 1};
+	assert_int_equal(hdl_port_open(p->a, &number, &own), 0);
+	assert_int_equal(hdl_eventq_open(own, NULL, &queue), 0);
+	const struct hdl_aperture_attr from = {.port = own},
+	                               to = {.length = 5000, .access = HDL_ACCESS_REMOTE_READ};
+	assert_int_equal(hdl_aperture_open(p->a, &from, &a), 0);
+	assert_int_equal(hdl_aperture_open(p->b, &to, &b), 0);
+	assert_int_equal(hdl_aperture_peer(a, &peer), -HDL_EPERM);
+	connect_by_hand(p, a, b);
+	assert_int_equal(hdl_aperture_peer(a, &peer), 0);
+	assert_memory_equal(&peer.host, &p->gid_b, sizeof(peer.host));
+	assert_true(peer.first == 0 && peer.length == 5000 && peer.bits == 13);
+	assert_true(peer.port == PORT && peer.type == HDL_APERTURE_DATA && peer.index != 0);
+	assert_int_equal(hdl_aperture_peer(b, &peer), 0);
+	assert_int_equal(peer.length, 0);
+	assert_int_equal(hdl_aperture_store(a, 0, "x", 1, WAIT), 0);
+	assert_int_equal(error_reason(queue), HDL_REASON_ACCESS);
+	assert_int_equal(hdl_aperture_read(a, 5000, &byte, 1, WAIT), -HDL_EACCES);
+	assert_int_equal(error_reason(queue), HDL_REASON_EXTENT);
+	assert_int_equal(hdl_aperture_free(a), 0);
+	assert_int_equal(hdl_aperture_free(b), 0);
+	assert_int_equal(hdl_eventq_close(queue), 0);
+	assert_int_equal(hdl_port_close(own), 0);
+}
+
+/* ACCEPT names another port: the other end learns it, and the events of the connection come to
+ * it. The port cannot be closed meanwhile. */
+static void ap3_accept_names_a_new_port(void **state)
+{
+	struct pair *p = *state;
+	struct hdl_aperture *a = opened(p->a, 0), *b = opened(p->b, 4096);
+	struct hdl_aperture_peer peer;
+	struct hdl_eventq *queue;
+	struct hdl_port *other;
+	struct hdl_port_event events[4];
+	struct hdl_port_status status;
+	const struct hdl_port_rule rule = {.action = HDL_RULE_ACCEPT};
+	const struct hdl_port_attr number = {.port = PORT + 1};
+	assert_int_equal(hdl_port_open(p->b, &number, &other), 0);
+	assert_int_equal(hdl_eventq_open(other, NULL, &queue), 0);
+	assert_int_equal(hdl_port_rules(p->port, &rule, 1), 0);
+	for (int offers = 0; offers < 2; offers++) {
+		assert_int_equal(offers ? hdl_port_offer(p->port, b, other) : 0, 0);
+		assert_int_equal(hdl_port_rules(p->port, &rule, (uint32_t)offers), 0);
+		assert_int_equal(hdl_aperture_connect(a, &p->gid_b, PORT, 0), -HDL_EAGAIN);
+		if (!offers)
+			assert_int_equal(hdl_aperture_accept(b, p->port, 0, other, WAIT), 0);
+		assert_int_equal(hdl_aperture_wait(a, WAIT), 0);
+		assert_int_equal(hdl_aperture_peer(a, &peer), 0);
+		assert_int_equal(peer.port, PORT + 1);
+		assert_int_equal(hdl_port_status(p->a, &p->gid_b, peer.port, &status, WAIT), 0);
+		assert_int_equal(hdl_port_close(other), -HDL_EBUSY);
+		assert_int_equal(hdl_aperture_event(a, 16, "new", 3, WAIT), 0);
+		assert_int_equal(hdl_eventq_wait(queue, WAIT), 0);
+		assert_int_equal(hdl_aperture_flush(a, HDL_FLUSH_PLACED, WAIT), 0);
+		assert_int_equal(hdl_eventq_take(queue, events, 4), 2);
+		assert_int_equal(events[0].type, HDL_PORT_ACCEPT);
+		assert_true(events[1].type == HDL_PORT_DATA && events[1].offset == 16 &&
+		            events[1].port == PORT + 1);
+		assert_int_equal(hdl_aperture_close(a, WAIT), 0);
+		assert_int_equal(hdl_aperture_wait(b, WAIT), -HDL_EPERM);
+		assert_int_equal(hdl_eventq_take(queue, events, 4), 1);
+		assert_true(events[0].type == HDL_PORT_CLOSE &&
+		            events[0].flags == HDL_REASON_CLOSED);
+	}
+	/* The next connection without one has the port of the aperture, which is none. */
+	assert_int_equal(hdl_port_offer(p->port, b, NULL), 0);
+	assert_int_equal(hdl_eventq_close(queue), 0);
+	assert_int_equal(hdl_port_close(other), 0);
+	assert_int_equal(hdl_aperture_connect(a, &p->gid_b, PORT, WAIT), 0);
+	assert_int_equal(hdl_aperture_peer(a, &peer), 0);
+	assert_int_equal(peer.port, PORT);
+	assert_int_equal(hdl_aperture_free(a), 0);
+	assert_int_equal(hdl_aperture_free(b), 0);
 }
 
 /* A port may want fewer to wait than the limit. */
@@ -606,6 +702,8 @@ int main(void)
 	        TEST(ap3_rules_compare_lengths),
 	        TEST(ap7_status_of_a_port_that_nobody_holds),
 	        TEST(ap3_fewer_may_wait),
+	        TEST(ap3_the_peer_and_its_errors),
+	        TEST(ap3_accept_names_a_new_port),
 	        TEST(ap3_the_application_declines),
 	        TEST(ap3_waiting_is_bounded),
 	        TEST(ap5_hostile_peer_changes_no_byte),
