@@ -232,6 +232,22 @@ static struct ci_note only_error(const struct rig_node *rig, uint64_t nonce)
 	return note;
 }
 
+/* Packets of a frame that follow each other become one write (APERTURE column 18). */
+static void ap4_packets_that_follow_each_other_are_one_write(void **state)
+{
+	(void)state;
+	connect_checked(HDL_CHECK_DEFAULT, false);
+	assert_true(ap_put(&a->conn, CI_DATA, 10, "one", 3));
+	assert_true(ap_put(&a->conn, CI_DATA, 13, "two", 3));
+	assert_true(ap_put(&a->conn, CI_DATA, 16, "three", 5));
+	assert_true(ap_put(&a->conn, CI_DATA, 22, "apart", 5));
+	uint64_t packets = counted(b, HDL_APERTURE_COUNTER_PACKETS_IN);
+	assert_int_equal(carry(a, b), 1);
+	assert_int_equal(counted(b, HDL_APERTURE_COUNTER_PACKETS_IN), packets + 4);
+	assert_int_equal(counted(b, HDL_APERTURE_COUNTER_WRITES), 2);
+	assert_memory_equal(b->memory + 10, "onetwothree\0apart", 17);
+}
+
 /* Three stores in one frame; the data of the second is damaged. */
 static void store_and_damage(void)
 {
@@ -638,6 +654,7 @@ static void ap3_connects_go_with_their_link(void **state)
 int main(void)
 {
 	const struct CMUnitTest all[] = {
+	        TEST(ap4_packets_that_follow_each_other_are_one_write),
 	        TEST(ap3_damage_is_repaired_at_once),
 	        TEST(ap3_damage_is_told_once),
 	        TEST(ap3_damage_without_numbers_is_an_error),
