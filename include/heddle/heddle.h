@@ -383,7 +383,17 @@ HDL_API int hdl_mem_free(void *memory);
  * right could otherwise use the key up. Of two messages that come at the same time, one is refused,
  * perhaps after some of its bytes were placed.
  *
- * Owner: the memory remains the caller's and must remain mapped; the caller owns *out and ends it
+ * What a key reaches is what is mapped at the address when the request is executed. A request that
+ * finds no page there, or one without the right, fails with HDL_DETAIL_GONE and ends its queue pair;
+ * the rest of the region stays usable, and so do the pages when they come back (mmap(),
+ * mprotect()). The first time, HDL_EVENT_MEMORY_GONE names the key. Memory that peers of the same
+ * machine map (hdl_mem_alloc(), shared mappings of memory files) is watched, where the kernel allows
+ * userfaultfd() (Linux 5.19; many containers do not): munmap(), mremap() or another mapping in its
+ * place raise the event at once, and moments later no peer has the pages any more. Elsewhere, and
+ * after mprotect(), such peers go on with the pages that were registered, as hardware does, unless
+ * hdl_segment_update() is called.
+ *
+ * Owner: the memory remains the caller's and should remain mapped; the caller owns *out and ends it
  * with hdl_mr_deregister().
  * Threads: any.
  * Blocks: no, but it touches every page.
@@ -494,9 +504,9 @@ HDL_API struct hdl_key hdl_mr_draw_key(struct hdl_mr *mr);
 /* hdl_segment_update - tell the adapter that the mapping of memory changes
  *
  * Every registration that overlaps the range becomes unusable (SegmentTableUpdate in SAN).
- * Operations on it fail with HDL_DETAIL_GONE, and HDL_EVENT_MEMORY_GONE is raised. Call it before
- * munmap(), mremap() or mapping over registered memory. Without this call, the adapter notices that
- * memory is gone only when an operation faults or when the addresses are registered again.
+ * Operations on it fail with HDL_DETAIL_GONE until it is registered again, and
+ * HDL_EVENT_MEMORY_GONE is raised. Call it before munmap(), mremap() or mapping over registered
+ * memory. hdl_mr_register() says what is noticed without this call.
  *
  * Owner: the caller still owns the registrations and must deregister them.
  * Threads: any.

@@ -291,6 +291,7 @@ int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env
 	if (result == 0) {
 		segment_begin(&adapter->peers.segments, adapter->peers.tables.segments,
 		              attr->on_node);
+		unmapped_begin(adapter);
 		adapter_introduce(adapter, attr, env);
 	}
 	if (result == 0 && attr->on_node)
@@ -323,6 +324,7 @@ void adapter_kill(struct hdl_adapter *adapter)
 	cm_settle(adapter);
 	fork_leave(adapter);
 	adapter_stop_thread(adapter);
+	unmapped_end(adapter);
 	agent_leave(adapter);
 	peers_leave(adapter);
 	recorder_close(adapter);

@@ -71,6 +71,7 @@ static void fork_forget(struct hdl_adapter *adapter)
 	oob_forget(adapter);
 	fork_close_one(&adapter->peers.tables.fd);
 	segment_close_inherited(&adapter->peers.segments);
+	unmapped_forget(adapter);
 	recorder_forget(adapter);
 	part_from(adapter->peers.tables.block, adapter->peers.tables.sizes.block_bytes);
 	for (uint32_t i = 0; i < adapter->engine.link_count; i++) {

@@ -61,8 +61,9 @@ enum tpt_flags {
 	TPT_ALLOCATED = 1 << 0, /* the index is taken */
 	TPT_VALID = 1 << 1,     /* figure 13 "valid entry" */
 	TPT_TOUCHED = 1 << 2,   /* figure 13 "touch access control": touched */
-	TPT_GONE = 1 << 3,      /* the memory behind it has been unmapped */
-	TPT_RETIRED = 1 << 4    /* never becomes valid again before tpt_free() */
+	TPT_GONE = 1 << 3,    /* the memory behind it has been unmapped: every access is refused */
+	TPT_RETIRED = 1 << 4, /* never becomes valid again before tpt_free() */
+	TPT_TOLD = 1 << 5     /* region: the owner knows that some of its memory was absent */
 };
 
 /* A snapshot of one entry, as a reader sees it. */
@@ -397,10 +398,15 @@ bool tpt_line_up(struct tpt *tpt, struct hdl_key key, uint32_t next_sn);
 uint32_t tpt_segment_gone(struct tpt *tpt, uint64_t host, uint64_t length,
                           void (*each)(void *context, struct hdl_key key), void *context);
 
-/* The memory behind @key, or behind the region of the window @key, turned out to be gone: that
- * region and the windows on it return HDL_DETAIL_GONE from now on. True if this was not known
- * before. An out-of-date key changes nothing. */
-bool tpt_mark_gone(struct tpt *tpt, struct hdl_key key);
+/* Memory in the host range has been unmapped. Its pages may come back, and the rest is still there,
+ * so nothing is refused: an access that finds no page fails. Calls @each, likewise, with the key of
+ * each valid region of whose memory this is the first to be known absent. Returns how many. */
+uint32_t tpt_segment_absent(struct tpt *tpt, uint64_t host, uint64_t length,
+                            void (*each)(void *context, struct hdl_key key), void *context);
+
+/* An access to memory behind @key, or behind the region of the window @key, found no page. True if
+ * it is the first of that region. An out-of-date key changes nothing. */
+bool tpt_absent(struct tpt *tpt, struct hdl_key key);
 
 /* Count the verdict that a request ended with. */
 static inline void tpt_count(struct tpt *tpt, enum hdl_detail verdict)

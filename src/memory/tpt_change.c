@@ -189,57 +189,85 @@ static bool in_play(const struct tpt_entry *e)
 	return (e->flags & TPT_VALID) || (e->type == TPT_REGION && e->link != 0);
 }
 
+/* Set @flag on every valid region whose memory overlaps @range. */
+static uint32_t flag_regions(struct tpt *tpt, struct span range, uint8_t flag,
+                             void (*each)(void *context, struct hdl_key key), void *context)
+{
+	uint32_t count = 0;
+	for (uint32_t index = 1; index < tpt->opened; index++) {
+		struct tpt_entry e = slot_get(&tpt->slots[index]);
+		if (!in_play(&e) || (e.flags & (TPT_GONE | flag)) || e.type == TPT_WINDOW ||
+		    !lies_in(tpt, &e, range))
+			continue;
+		e.flags |= flag;
+		slot_put_head(&tpt->slots[index], &e);
+		if (!(e.flags & TPT_VALID))
+			continue;
+		count++;
+		if (each != NULL)
+			each(context, slot_key(tpt, index, e.tag, e.instance));
+	}
+	return count;
+}
+
+/* Windows on a region that has gone are gone, too. */
+static uint32_t flag_windows(struct tpt *tpt, void (*each)(void *context, struct hdl_key key),
+                             void *context)
+{
+	uint32_t count = 0;
+	for (uint32_t index = 1; index < tpt->opened; index++) {
+		struct tpt_entry e = slot_get(&tpt->slots[index]);
+		if (!in_play(&e) || (e.flags & TPT_GONE) || e.type != TPT_WINDOW ||
+		    !(slot_get(&tpt->slots[e.link]).flags & TPT_GONE))
+			continue;
+		e.flags |= TPT_GONE;
+		slot_put_head(&tpt->slots[index], &e);
+		if (!(e.flags & TPT_VALID))
+			continue;
+		count++;
+		if (each != NULL)
+			each(context, slot_key(tpt, index, e.tag, e.instance));
+	}
+	return count;
+}
+
 uint32_t tpt_segment_gone(struct tpt *tpt, uint64_t host, uint64_t length,
                           void (*each)(void *context, struct hdl_key key), void *context)
 {
 	const struct span range = {host, length};
-	uint32_t count = 0;
 	lock_take(&tpt->lock);
-	/* Regions first, then windows, for which the flag of their region is enough. */
-	for (uint32_t pass = 0; pass < 2; pass++) {
-		for (uint32_t index = 1; index < tpt->opened; index++) {
-			struct tpt_entry e = slot_get(&tpt->slots[index]);
-			bool window = e.type == TPT_WINDOW;
-			if (!in_play(&e) || (e.flags & TPT_GONE) || window != (pass == 1))
-				continue;
-			if (window ? !(slot_get(&tpt->slots[e.link]).flags & TPT_GONE)
-			           : !lies_in(tpt, &e, range))
-				continue;
-			e.flags |= TPT_GONE;
-			slot_put_head(&tpt->slots[index], &e);
-			if (!(e.flags & TPT_VALID))
-				continue;
-			count++;
-			if (each != NULL)
-				each(context, slot_key(tpt, index, e.tag, e.instance));
-		}
-	}
+	uint32_t count = flag_regions(tpt, range, TPT_GONE, each, context);
+	count += flag_windows(tpt, each, context);
 	lock_drop(&tpt->lock);
 	return count;
 }
 
-bool tpt_mark_gone(struct tpt *tpt, struct hdl_key key)
+uint32_t tpt_segment_absent(struct tpt *tpt, uint64_t host, uint64_t length,
+                            void (*each)(void *context, struct hdl_key key), void *context)
+{
+	const struct span range = {host, length};
+	lock_take(&tpt->lock);
+	uint32_t count = flag_regions(tpt, range, TPT_TOLD, each, context);
+	lock_drop(&tpt->lock);
+	return count;
+}
+
+bool tpt_absent(struct tpt *tpt, struct hdl_key key)
 {
 	bool news = false;
 	lock_take(&tpt->lock);
 	struct tpt_slot *slot = slot_of(tpt, key);
-	uint32_t region = tpt_index(&tpt->view, key);
 	struct tpt_entry e = slot != NULL ? slot_get(slot) : (struct tpt_entry){0};
 	/* The notice may be late: by now the index may belong to another region, or the window to
 	 * another range. */
-	if (e.instance != (uint8_t)key.v)
-		e = (struct tpt_entry){0};
-	if (in_play(&e) && e.type == TPT_WINDOW)
-		region = e.link;
-	for (uint32_t index = 1; in_play(&e) && index < tpt->opened; index++) {
-		struct tpt_entry other = slot_get(&tpt->slots[index]);
-		bool concerned =
-		        index == region || (other.type == TPT_WINDOW && other.link == region);
-		if (!concerned || !in_play(&other) || (other.flags & TPT_GONE))
-			continue;
-		other.flags |= TPT_GONE;
-		slot_put_head(&tpt->slots[index], &other);
-		news = true;
+	if (e.instance == (uint8_t)key.v && in_play(&e)) {
+		if (e.type == TPT_WINDOW)
+			slot = &tpt->slots[e.link];
+		e = slot_get(slot);
+		news = in_play(&e) && !(e.flags & (TPT_GONE | TPT_TOLD));
+		e.flags |= TPT_TOLD;
+		if (news)
+			slot_put_head(slot, &e);
 	}
 	lock_drop(&tpt->lock);
 	return news;

@@ -45,7 +45,7 @@ void op_event(struct engine *engine, struct qp *qp, enum hdl_event_type type,
 void op_memory_gone(struct engine *engine, struct hdl_key key)
 {
 	counter_add(&engine->counters[ENGINE_MEMORY_GONE], 1);
-	if (tpt_mark_gone(engine->tpt, key))
+	if (tpt_absent(engine->tpt, key))
 		engine->sink.event(engine->sink.context, HDL_EVENT_MEMORY_GONE, HDL_DETAIL_GONE,
 		                   NULL, key);
 }

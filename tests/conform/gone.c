@@ -79,9 +79,9 @@ static void sn8_rights_of_the_mapping_are_needed(void **state)
  * unmapped. */
 enum how { UNMAPPED, PROTECTED, CUT_OFF, ANNOUNCED, HOW_COUNT };
 
-/* Memory that can disappear in that way. A peer that maps the file itself notices a truncation;
- * what the owner does to its own mapping changes nothing for that peer, as with hardware and pinned
- * pages, so these ways are tried on private memory. */
+/* Memory that can disappear in that way. A peer that maps the file itself notices a truncation. That
+ * the owner unmaps it is tried between processes (tests/interop/agent/mapped.c), where the kernel
+ * tells; what it does to the rights of its own mapping changes nothing for that peer. */
 static unsigned char *map_room_to_go(int *fd, enum how how)
 {
 	*fd = memfd_create("room", MFD_CLOEXEC);
@@ -206,6 +206,10 @@ static void sn8_gone_under_a_receive(void **state)
 		check_memory(w);
 		expect_no_event(w);
 		room_ends(room, fd, how);
+		drop_qp(w, qa);
+		drop_qp(w, qb);
+		forget_object(w, mr);
+		assert_int_equal(hdl_mr_deregister(mr), 0);
 	}
 }
 
@@ -322,6 +326,18 @@ static void sn8_half_gone(void **state)
 	          hdl_mr_key(mr));
 	expect_refused(w, w->a.scq, qa, 1, HDL_WC_REM_OP_ERR, HDL_DETAIL_GONE);
 	expect_gone_event(w, &w->b, hdl_mr_key(mr));
+	/* The other half is still there, and so is all of it when the pages come back. */
+	drop_qp(w, qa);
+	drop_qp(w, qb);
+	make_pair(w, NULL, &qa, &qb);
+	post_rdma(qa, 2, HDL_OP_WRITE, piece(&w->a, 0, 64), (uint64_t)(uintptr_t)room,
+	          hdl_mr_key(mr));
+	expect_sent(w, w->a.scq, qa, 2, HDL_WC_WRITE, 64);
+	assert_int_equal(ftruncate(fd, ROOM), 0);
+	post_rdma(qa, 3, HDL_OP_WRITE, piece(&w->a, 0, ROOM), (uint64_t)(uintptr_t)room,
+	          hdl_mr_key(mr));
+	expect_sent(w, w->a.scq, qa, 3, HDL_WC_WRITE, ROOM);
+	assert_memory_equal(room, w->a.mem, ROOM);
 	check_memory(w);
 	munmap(room, ROOM);
 	close(fd);

@@ -109,7 +109,10 @@ static bool may_map(struct hdl_adapter *adapter, uint64_t host, uint64_t length,
 	adapter_lock(adapter);
 	bool wanted = segment_wanted(&adapter->peers.segments, host, length);
 	adapter_unlock(adapter);
-	return wanted && file_behind(adapter->peers.segments.pagemap, host, length, found);
+	if (!wanted || !file_behind(adapter->peers.segments.pagemap, host, length, found))
+		return false;
+	unmapped_watch(adapter);
+	return true;
 }
 
 int hdl_mr_register(struct hdl_pd *pd, void *addr, size_t length, uint32_t access,

@@ -12,6 +12,7 @@
 
 #include "adapter/reach/segment.h"
 #include "adapter/reach/tables.h"
+#include "adapter/reach/unmapped.h"
 #include "port/agentmsg.h"
 #include "transport/copy.h"
 #include "transport/engine.h"
@@ -58,6 +59,7 @@ struct peers {
 	struct alias aliases[ADAPTER_MAX_ALIASES];
 	uint32_t alias_count;
 	struct segments segments; /* memory of ours that peers map */
+	struct unmapped unmapped; /* and who notices that the program unmaps it */
 
 	/* Set when the adapter is opened. */
 	struct tables tables; /* ours, which peers map read-only; its parts have their own rules */

@@ -1,10 +1,77 @@
 /* Memory that peers can map: the owner's side. */
 #include "adapter/reach/segment.h"
 
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/fd.h"
+
+/* --- watching for munmap() --- */
+
+int segment_watch(struct segments *segments)
+{
+	/* Memory is registered for write protection, and nothing is ever protected: so no access
+	 * faults, and only the events are left. */
+	struct uffdio_api api = {.api = UFFD_API,
+	                         .features = UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMAP |
+	                                     UFFD_FEATURE_PAGEFAULT_FLAG_WP |
+	                                     UFFD_FEATURE_WP_HUGETLBFS_SHMEM};
+	if (segments->watch >= 0)
+		return segments->watch;
+	int fd = fd_aside(
+	        (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY));
+	if (fd >= 0 && ioctl(fd, UFFDIO_API, &api) != 0) {
+		fd_close(fd);
+		fd = -1;
+	}
+	return segments->watch = fd;
+}
+
+void segment_unwatch(struct segments *segments)
+{
+	if (segments->watch >= 0)
+		fd_close(segments->watch);
+	segments->watch = -1;
+}
+
+bool segment_hear(int watch, struct span *range)
+{
+	struct uffd_msg msg;
+	while (syscall(SYS_read, watch, &msg, sizeof(msg)) == (long)sizeof(msg)) {
+		if (msg.event == UFFD_EVENT_UNMAP)
+			*range = (struct span){msg.arg.remove.start,
+			                       msg.arg.remove.end - msg.arg.remove.start};
+		else if (msg.event == UFFD_EVENT_REMAP)
+			*range = (struct span){msg.arg.remap.from, msg.arg.remap.len};
+		else
+			continue;
+		return true;
+	}
+	return false;
+}
+
+/* If that fails, another adapter of this process watches the memory, or it is of a kind that cannot
+ * be watched. */
+static void watch_begin(const struct segments *segments, const struct segment *s)
+{
+	struct uffdio_register range = {.range = {s->addr, s->length},
+	                                .mode = UFFDIO_REGISTER_MODE_WP};
+	if (segments->watch >= 0)
+		ioctl(segments->watch, UFFDIO_REGISTER, &range);
+}
+
+static void watch_end(const struct segments *segments, const struct segment *s)
+{
+	struct uffdio_range range = {s->addr, s->length};
+	if (segments->watch >= 0)
+		ioctl(segments->watch, UFFDIO_UNREGISTER, &range);
+}
+
+/* --- segments --- */
 
 static bool segment_overlap(const struct segment *s, uint64_t addr, uint64_t length)
 {
@@ -52,6 +119,7 @@ static void segment_take_out(struct segments *segments, uint32_t index)
 	struct segment gone = segments->own[index].segment;
 	segments->own[index] = (struct segment_own){.segment = {.fd = -1}};
 	segment_publish(segments, index);
+	watch_end(segments, &gone);
 	close_own(&gone);
 }
 
@@ -76,6 +144,7 @@ static void segment_grow(struct segments *segments, uint32_t index, const struct
 	}
 	s->length = (found_end > end ? found_end : end) - s->addr;
 	s->generation = ++segments->last_generation;
+	watch_begin(segments, s);
 	segment_publish(segments, index);
 }
 
@@ -115,6 +184,7 @@ struct segment_ref segment_take(struct segments *segments, uint64_t addr, uint64
 		segments->own[known].segment = *found;
 		segments->own[known].segment.generation = ++segments->last_generation;
 		segments->own[known].birth = segments->last_generation;
+		watch_begin(segments, found);
 		segment_publish(segments, known);
 	} else {
 		fd_close(found->fd);
@@ -142,7 +212,8 @@ void segment_give(struct segments *segments, struct segment_ref ref)
 
 void segment_begin(struct segments *segments, struct segment_table *table, bool with_peers)
 {
-	*segments = (struct segments){.table = table, .pagemap = with_peers ? file_pagemap() : -1};
+	*segments = (struct segments){
+	        .table = table, .pagemap = with_peers ? file_pagemap() : -1, .watch = -1};
 }
 
 void segment_close_inherited(struct segments *segments)
@@ -152,7 +223,8 @@ void segment_close_inherited(struct segments *segments)
 			close_own(&segments->own[i].segment);
 	if (segments->pagemap >= 0)
 		fd_close(segments->pagemap);
-	*segments = (struct segments){.pagemap = -1};
+	segment_unwatch(segments);
+	*segments = (struct segments){.pagemap = -1, .watch = -1};
 }
 
 void segment_end(struct segments *segments)

@@ -109,6 +109,7 @@ struct segment_own {
 struct segments {
 	struct segment_table *table;
 	int pagemap; /* of file_pagemap(); -1: no segments */
+	int watch;   /* of segment_watch(); -1: nobody tells when the program unmaps memory */
 	uint64_t last_generation;
 	struct segment_own own[SEGMENT_MAX];
 };
@@ -127,6 +128,14 @@ struct segment_ref segment_share(struct segments *segments, struct segment_ref r
 void segment_give(struct segments *segments, struct segment_ref ref);
 /* Remove every segment that overlaps the range: the mapping has changed. */
 void segment_forget(struct segments *segments, uint64_t addr, uint64_t length);
+/* A descriptor that is readable when the program has unmapped memory of a segment, or put something
+ * else in its place; what unmaps waits until it has been read. -1: the kernel does not tell
+ * (userfaultfd(2) with UFFD_USER_MODE_ONLY, events, and write protection of shared memory: Linux
+ * 5.19). Segments that are made from then on are watched. */
+int segment_watch(struct segments *segments);
+void segment_unwatch(struct segments *segments);
+/* Read what was unmapped. False: nothing more. Without any lock. */
+bool segment_hear(int watch, struct span *range);
 void segment_begin(struct segments *segments, struct segment_table *table, bool with_peers);
 void segment_end(struct segments *segments);
 /* In a child of fork(): close what it inherited. The parent keeps using the segments. */

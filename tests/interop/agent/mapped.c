@@ -2,6 +2,7 @@
  * told. Whether the child has it mapped is read from its list of mappings, where a memory file has
  * a name. */
 #include <fcntl.h>
+#include <linux/userfaultfd.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -9,8 +10,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -256,6 +259,120 @@ static void an_address_with_other_memory(void **state)
 	}
 }
 
+/* Does the kernel tell when memory is unmapped? (Containers often forbid it.) */
+static bool kernel_tells(void)
+{
+	struct uffdio_api api = {.api = UFFD_API,
+	                         .features = UFFD_FEATURE_EVENT_UNMAP |
+	                                     UFFD_FEATURE_WP_HUGETLBFS_SHMEM};
+	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
+	bool tells = fd >= 0 && ioctl(fd, UFFDIO_API, &api) == 0;
+	if (fd >= 0)
+		close(fd);
+	return tells;
+}
+
+/* Does the owner hear that memory of @mr is gone, without any access or call? */
+static bool hears_of_it(struct owner *o, struct hdl_mr *mr)
+{
+	struct hdl_event event;
+	while (hdl_event_get(o->end.adapter, &event, 5000) == 0)
+		if (event.type == HDL_EVENT_MEMORY_GONE)
+			return event.u.key.v == hdl_mr_key(mr).v;
+	return false;
+}
+
+enum unmap { UNMAP, COVER, MOVE, UNMAP_COUNT };
+
+/* The second page of a room that the peer has mapped leaves the owner's address space: the owner
+ * hears of it, the peer reaches what is there now and never the old page, and the rest of the room
+ * stays usable, as does the page when it comes back. */
+static void unmapped_pages_are_absent(void **state)
+{
+	struct owner *o = *state;
+	if (!kernel_tells()) {
+		print_message("the kernel does not tell when memory is unmapped\n");
+		skip();
+	}
+	for (int i = 0; i < 2 * UNMAP_COUNT; i++) {
+		enum unmap how = (enum unmap)(i / 2);
+		const uint64_t page = 4096;
+		int fd;
+		unsigned char *room = make_room(i % 2 == 0 ? MEMORY_FILE : ALLOCATED, &fd);
+		unsigned char *second = room + page;
+		const unsigned char *elsewhere = NULL;
+		struct hdl_mr *mr = enter(o, room, RIGHTS);
+		struct outcome got = tell(o, task_on(room, mr, HDL_OP_WRITE, ROOM, 1));
+		assert_int_equal(got.status, HDL_WC_SUCCESS);
+		assert_true(got.mapped);
+		if (how == UNMAP) {
+			assert_int_equal(munmap(second, page), 0);
+		} else if (how == COVER) {
+			assert_true(mmap(second, page, PROT_READ | PROT_WRITE,
+			                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == second);
+		} else {
+			elsewhere = mremap(
+			        second, page, page, MREMAP_MAYMOVE | MREMAP_FIXED,
+			        mmap(NULL, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+			assert_true(elsewhere != MAP_FAILED && elsewhere != second);
+		}
+		assert_true(hears_of_it(o, mr));
+		got = tell(o, task_on(second, mr, HDL_OP_WRITE, 8, 2));
+		if (how == COVER) {
+			assert_int_equal(got.status, HDL_WC_SUCCESS);
+			assert_int_equal(first_word(second), 2);
+		} else {
+			assert_int_equal(got.status, HDL_WC_REM_OP_ERR);
+			assert_int_equal(got.detail, HDL_DETAIL_GONE);
+			reconnect(o);
+		}
+		uint64_t kept = 1;
+		if (fd >= 0)
+			assert_int_equal(pread(fd, &kept, sizeof(kept), (off_t)page), sizeof(kept));
+		assert_int_equal(kept, 1);
+		if (elsewhere != NULL)
+			assert_int_equal(first_word(elsewhere), 1);
+		got = tell(o, task_on(room, mr, HDL_OP_WRITE, 8, 3));
+		assert_int_equal(got.status, HDL_WC_SUCCESS);
+		assert_int_equal(first_word(room), 3);
+		if (how != COVER)
+			assert_true(mmap(second, page, PROT_READ | PROT_WRITE,
+			                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == second);
+		got = tell(o, task_on(second, mr, HDL_OP_WRITE, 8, 4));
+		assert_int_equal(got.status, HDL_WC_SUCCESS);
+		assert_int_equal(first_word(second), 4);
+		assert_int_equal(hdl_mr_deregister(mr), 0);
+		drop_room(i % 2 == 0 ? MEMORY_FILE : ALLOCATED, room, fd);
+		if (elsewhere != NULL)
+			munmap((void *)(uintptr_t)elsewhere, page);
+	}
+}
+
+/* Private memory: what is protected fails, and is usable again without any call when the protection
+ * has gone. */
+static void protected_pages_come_back(void **state)
+{
+	struct owner *o = *state;
+	int fd;
+	unsigned char *room = make_room(PLAIN, &fd);
+	struct hdl_mr *mr = enter(o, room, RIGHTS);
+	assert_int_equal(mprotect(room, 4096, PROT_NONE), 0);
+	struct outcome got = tell(o, task_on(room, mr, HDL_OP_WRITE, 8, 1));
+	assert_int_equal(got.status, HDL_WC_REM_OP_ERR);
+	assert_int_equal(got.detail, HDL_DETAIL_GONE);
+	assert_true(hears_of_it(o, mr));
+	reconnect(o);
+	got = tell(o, task_on(room + 4096, mr, HDL_OP_WRITE, 8, 2));
+	assert_int_equal(got.status, HDL_WC_SUCCESS);
+	assert_int_equal(first_word(room + 4096), 2);
+	assert_int_equal(mprotect(room, 4096, PROT_READ | PROT_WRITE), 0);
+	got = tell(o, task_on(room, mr, HDL_OP_WRITE, 8, 3));
+	assert_int_equal(got.status, HDL_WC_SUCCESS);
+	assert_int_equal(first_word(room), 3);
+	assert_int_equal(hdl_mr_deregister(mr), 0);
+	drop_room(PLAIN, room, fd);
+}
+
 /* More mappings than a peer keeps, and more than the table holds. */
 static void many_mappings(void **state)
 {
@@ -363,6 +480,8 @@ int main(void)
 	        SCENARIO(a_file_cut_off_is_memory_that_has_gone),
 	        SCENARIO(deregistration_waits_for_the_peer),
 	        SCENARIO(an_address_with_other_memory),
+	        SCENARIO(unmapped_pages_are_absent),
+	        SCENARIO(protected_pages_come_back),
 	        SCENARIO(many_mappings),
 	        SCENARIO(atomics_of_both_sides_add_up),
 	        SCENARIO(a_peer_that_is_killed),
