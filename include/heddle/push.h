@@ -2,8 +2,8 @@
  * and frames that each pushes into memory that the other has offered.
  *
  * A port belongs to an adapter on a node. It listens as a unit, connects as a host, or both. Each
- * connection has two queue pairs, one for control and one for data, or one for both. heddle-push(7) defines what
- * travels on them, `heddle tap` (heddle-tap(1)) is a program made of these calls.
+ * connection has two queue pairs, one for control and one for data, or one for both. heddle-push(7)
+ * defines what travels on them, `heddle tap` (heddle-tap(1)) is a program made of these calls.
  *
  * A port and its connections are used by one thread at a time. Nothing blocks: the caller waits for
  * the descriptors of the port, preferably in hdl_epoll_wait(), and calls hdl_push_run(), which

@@ -173,8 +173,8 @@ bool split_message_send(struct split *split, uint32_t buffer, size_t bytes, enum
 	return true;
 }
 
-/* Does this message belong on this channel? Data has one of its own (SPLIT figures 6 and 7), if there
- * is one. */
+/* Does this message belong on this channel? Data has one of its own (SPLIT figures 6 and 7), if
+ * there is one. */
 static bool split_belongs(const struct split *split, enum split_channel_number channel,
                           enum push_function function)
 {

@@ -79,9 +79,9 @@ static void sn8_rights_of_the_mapping_are_needed(void **state)
  * unmapped. */
 enum how { UNMAPPED, PROTECTED, CUT_OFF, ANNOUNCED, HOW_COUNT };
 
-/* Memory that can disappear in that way. A peer that maps the file itself notices a truncation. That
- * the owner unmaps it is tried between processes (tests/interop/agent/mapped.c), where the kernel
- * tells; what it does to the rights of its own mapping changes nothing for that peer. */
+/* Memory that can disappear in that way. A peer that maps the file itself notices a truncation.
+ * That the owner unmaps it is tried between processes (tests/interop/agent/mapped.c), where the
+ * kernel tells; what it does to the rights of its own mapping changes nothing for that peer. */
 static unsigned char *map_room_to_go(int *fd, enum how how)
 {
 	*fd = memfd_create("room", MFD_CLOEXEC);

@@ -1,8 +1,9 @@
 /* Completion queues and completion channels.
  *
  * The descriptor of a channel is Heddle's own: a program may have as many channels as descriptors.
- * The program polls it, and sets O_NONBLOCK on it to choose whether ibv_get_cq_event() waits; Heddle
- * does not depend on that flag. As on hardware, only ibv_destroy_comp_channel() may close it. */
+ * The program polls it, and sets O_NONBLOCK on it to choose whether ibv_get_cq_event() waits;
+ * Heddle does not depend on that flag. As on hardware, only ibv_destroy_comp_channel() may close
+ * it. */
 #include "compat/compat.h"
 
 #include <fcntl.h>

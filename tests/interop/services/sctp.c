@@ -147,8 +147,8 @@ static void immediate_data_and_atomics(void)
 	}
 }
 
-/* Requests that give keys and take them away: a bound window, and pages that are registered and told
- * of in one request. */
+/* Requests that give keys and take them away: a bound window, and pages that are registered and
+ * told of in one request. */
 static void keys_by_request(void)
 {
 	struct hdl_mr *bindable, *pages;
