@@ -200,6 +200,8 @@ struct objects {
 /* Say why a call is refused, and give @error back. */
 int why_not(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* hdl_qp_modify() gave @error. */
+/* Packets of @path_mtu bytes are more than the @most that the network carries. */
+void why_too_large(const char *what, uint32_t path_mtu, uint32_t most);
 void why_not_modified(const struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask,
                       int error);
 /* @what was refused because nobody is reached at the address of @attr (-HDL_EHOSTUNREACH), or the

@@ -131,6 +131,10 @@ static int rd_context_modify(struct hdl_eec *eec, const struct hdl_qp_attr *attr
 		struct hdl_gid gid = adapter_address(&attr->ah);
 		if (!wire_reaches(adapter, &gid))
 			return -HDL_EHOSTUNREACH;
+		if (attr->path_mtu > net_mtu(adapter)) {
+			why_too_large("an end-to-end context", attr->path_mtu, net_mtu(adapter));
+			return -HDL_EINVAL;
+		}
 		if (qp_make_reads(&eec->qp, attr->max_dest_rd_atomic) != 0)
 			return -HDL_ENOMEM;
 		eec->ib.path = wire_path(adapter, &attr->ah, eec->qp.qpn, attr->dest_qpn);

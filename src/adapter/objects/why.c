@@ -69,6 +69,14 @@ void why_unreachable(const char *what, const struct hdl_ah_attr *attr, int error
 		          what, (unsigned)geteuid(), gid_words(&to, text));
 }
 
+void why_too_large(const char *what, uint32_t path_mtu, uint32_t most)
+{
+	log_debug("%s refused: PATH_MTU is %u, and packets on the network of this node carry %u "
+	          "bytes at most, because of the MTU of its interface (\"ip link\"): choose "
+	          "hdl_limits.mtu or less, the same at both ends",
+	          what, path_mtu, most);
+}
+
 void why_not_modified(const struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask,
                       int error)
 {
@@ -100,6 +108,9 @@ void why_not_modified(const struct hdl_qp *qp, const struct hdl_qp_attr *attr, u
 		log_debug("%s refused: out of range is %s", what, attribute_names(wrong, names));
 	else if (error == -HDL_EHOSTUNREACH || error == -HDL_EACCES)
 		why_unreachable(what, &attr->ah, error);
+	else if ((mask & HDL_QP_PATH_MTU) && error == -HDL_EINVAL &&
+	         attr->path_mtu > net_mtu(qp->pd->adapter))
+		why_too_large(what, attr->path_mtu, net_mtu(qp->pd->adapter));
 	else if ((mask & HDL_QP_AV) && attr->ah.src_path_bits >> qp->pd->adapter->lmc != 0)
 		log_debug("%s refused: src_path_bits is %u, and the node has %u LIDs (HEDDLE_LMC)",
 		          what, attr->ah.src_path_bits, 1u << qp->pd->adapter->lmc);

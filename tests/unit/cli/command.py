@@ -274,6 +274,16 @@ class Command(unittest.TestCase):
         self.assertRegex(told.stderr, r"heddle: queue pair 0x[0-9a-f]{6} \(RC to 0x[0-9a-f]{6} at fe80:[0-9a-f:]+\) "
                          "goes to ERR: a request failed")
 
+    def test_debug_says_which_path_mtu_is_too_large(self):
+        with tempfile.TemporaryDirectory(prefix="heddle-mtu-") as directory:
+            how = ["unshare", "-n"] if os.geteuid() == 0 else ["unshare", "-rn"]
+            done = subprocess.run([*how, "sh", "-c", f"ip link set lo mtu 1500 up && exec {SUBJECT} too-large"], capture_output=True, text=True,
+                                  timeout=60, env={**os.environ, "HEDDLE_LOCAL": "off", "HEDDLE_LOG": "debug", "HEDDLE_DIR": directory})
+        if "unshare" in done.stderr:
+            self.skipTest(done.stderr.strip())
+        self.assertEqual((done.returncode, done.stdout), (0, "mtu: 1024\ntoo large: -22\nfits: 0\n"), done.stderr)
+        self.assertIn("INIT to RTR refused: PATH_MTU is 2048, and packets on the network of this node carry 1024 bytes at most", done.stderr)
+
     def test_debug_says_why_to_programs_of_libibverbs(self):
         def run(**more):
             return subprocess.run([PROGRAM, "run", VERBS_SUBJECT], capture_output=True, text=True, timeout=60,

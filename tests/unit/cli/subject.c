@@ -174,6 +174,20 @@ static void be_refused(void)
 	refused("send", (int)wc.status);
 }
 
+/* Packets that the network does not carry. */
+static void be_too_large(void)
+{
+	struct hdl_qp *qp = make(HDL_QP_RC, NULL);
+	struct hdl_qp_attr attr = to_init();
+	must(hdl_qp_modify(qp, &attr, INIT_MASK));
+	attr = to_rtr(hdl_qp_number(qp), limits.gid);
+	attr.path_mtu = (uint16_t)(2 * limits.mtu);
+	printf("mtu: %u\n", limits.mtu);
+	refused("too large", hdl_qp_modify(qp, &attr, RTR_MASK));
+	attr.path_mtu = limits.mtu;
+	refused("fits", hdl_qp_modify(qp, &attr, RTR_MASK));
+}
+
 int main(int argc, char **argv)
 {
 	struct hdl_open_attr attr = {.on_node = true};
@@ -183,6 +197,8 @@ int main(int argc, char **argv)
 	must(hdl_cq_create(adapter, 256, NULL, NULL, &cq));
 	if (argc > 1 && strcmp(argv[1], "refused") == 0)
 		be_refused();
+	else if (argc > 1 && strcmp(argv[1], "too-large") == 0)
+		be_too_large();
 	else
 		be_looked_at();
 	/* Its objects end with the process; leak checkers need not look for them. */
