@@ -246,7 +246,8 @@ static int post_post_one(struct hdl_qp *qp, const struct hdl_send_wr *wr)
 static void prepare_datagrams(const struct hdl_send_wr *wr)
 {
 	for (; wr != NULL; wr = wr->next)
-		if (wr->u.ud.ah != NULL && wr->u.ud.ah->magic == MAGIC_AH)
+		if ((wr->opcode == HDL_OP_SEND || wr->opcode == HDL_OP_SEND_IMM) &&
+		    wr->u.ud.ah != NULL && wr->u.ud.ah->magic == MAGIC_AH)
 			ah_prepare(wr->u.ud.ah, wr->u.ud.qpn);
 }
 
