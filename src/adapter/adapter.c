@@ -57,7 +57,8 @@ void adapter_say_not_ready(struct hdl_adapter *adapter)
 	uint32_t qpn =
 	        atomic_exchange_explicit(&adapter->objects.not_ready_qpn, 0, memory_order_acquire);
 	if (qpn != 0 && !atomic_flag_test_and_set(&said))
-		log_warn("queue pair %u failed: its peer had no receive posted for a message, and "
+		log_warn("queue pair 0x%06x failed: its peer had no receive posted for a message, "
+		         "and "
 		         "rnr_retry is %u; post receives before the other side sends, or set "
 		         "rnr_retry to 7, which tries for ever (logged once)",
 		         qpn, adapter->objects.not_ready_retries);

@@ -41,7 +41,7 @@ static void capture_comment(const struct capture_record *record, char *comment, 
 	if (record->has_wr_id)
 		snprintf(id, sizeof(id), "wr_id %#llx, ", (unsigned long long)record->wr_id);
 	if (record->has_wr_id || record->qpn != 0)
-		snprintf(comment, room, "%squeue pair %#x, %s%s%s", id, record->qpn,
+		snprintf(comment, room, "%squeue pair 0x%06x, %s%s%s", id, record->qpn,
 		         record->operation, record->again ? ", again" : "",
 		         record->captured < record->length ? ", its memory is gone" : "");
 }

@@ -100,6 +100,7 @@ struct hdl_srq {
 	struct hdl_cq *cq;
 	void *context;
 	_Atomic uint32_t users;
+	_Atomic bool full; /* as in struct hdl_qp */
 };
 
 /* An XRC domain. Target queue pairs have no protection domain of their own. This one is used where
@@ -153,6 +154,7 @@ struct hdl_qp {
 	struct hdl_pd *pd;
 	struct hdl_qp_init_attr init;
 	uint32_t groups; /* number of groups it is a member of; under group_lock */
+	_Atomic bool full_send, full_recv; /* that the queue was full has been logged */
 };
 
 /* The processes with members in a group that we send to, as the agent told us. We try to get a link
@@ -213,6 +215,12 @@ void why_ended(const struct hdl_qp *qp);
 void why_failed(void *context, const struct qp *qp, struct qp_fault fault);
 /* An event that is not of a queue pair. */
 void why_event(const struct hdl_event *event);
+
+/* --- why_post.c --- */
+/* @wr was refused with @error: a mistake of the program, or a full queue, which is logged once. */
+void why_not_posted(struct hdl_qp *qp, const struct hdl_send_wr *wr, int error);
+void why_not_received(struct hdl_qp *qp, const struct hdl_recv_wr *wr, int error);
+void why_not_shared(struct hdl_srq *srq, const struct hdl_recv_wr *wr, int error);
 
 /* --- raw.c --- */
 /* A raw datagram arrived. Takes the drive lock. */

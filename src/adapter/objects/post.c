@@ -282,8 +282,11 @@ __attribute__((noinline)) static int post_rest(struct hdl_qp *qp, const struct h
 		adapter_drive(qp->pd->adapter);
 		result = post_list(qp, &wr);
 	}
-	if (result != 0 && bad != NULL)
-		*bad = wr;
+	if (result != 0) {
+		why_not_posted(qp, wr, result);
+		if (bad != NULL)
+			*bad = wr;
+	}
 	adapter_touch(qp->pd->adapter);
 	adapter_doorbell(qp->pd->adapter, &qp->qp);
 	return result;
@@ -292,6 +295,7 @@ __attribute__((noinline)) static int post_rest(struct hdl_qp *qp, const struct h
 int hdl_post_send(struct hdl_qp *qp, const struct hdl_send_wr *wr, const struct hdl_send_wr **bad)
 {
 	if (qp == NULL || qp->magic != MAGIC_QP) {
+		why_not_posted(qp, wr, -HDL_EINVAL);
 		if (bad != NULL)
 			*bad = wr;
 		return -HDL_EINVAL;
@@ -324,47 +328,56 @@ static int post_recv_one(struct wq *wq, const struct cq *cq, const struct hdl_re
 	return 0;
 }
 
-static int post_recv_list(struct wq *wq, const struct cq *cq, const struct hdl_recv_wr *wr,
-                          const struct hdl_recv_wr **bad)
+/* Post the list from *wr on; afterwards *wr is the first request that was not posted. */
+static int post_recv_list(struct wq *wq, const struct cq *cq, const struct hdl_recv_wr **wr)
 {
 	int result = 0;
-	for (; result == 0 && wr != NULL; wr = result == 0 ? wr->next : wr)
-		result = post_recv_one(wq, cq, wr);
-	if (result != 0 && bad != NULL)
-		*bad = wr;
+	while (result == 0 && *wr != NULL) {
+		result = post_recv_one(wq, cq, *wr);
+		if (result == 0)
+			*wr = (*wr)->next;
+	}
 	return result;
+}
+
+/* Without the lock: a log line may block. */
+__attribute__((noinline)) static int recv_refused(struct hdl_qp *qp, const struct hdl_recv_wr *wr,
+                                                  const struct hdl_recv_wr **bad, int error)
+{
+	why_not_received(qp, wr, error);
+	if (bad != NULL)
+		*bad = wr;
+	return error;
 }
 
 int hdl_post_recv(struct hdl_qp *qp, const struct hdl_recv_wr *wr, const struct hdl_recv_wr **bad)
 {
-	if (qp == NULL || qp->magic != MAGIC_QP || qp->qp.srq != NULL) {
-		if (bad != NULL)
-			*bad = wr;
-		return -HDL_EINVAL;
-	}
+	if (qp == NULL || qp->magic != MAGIC_QP || qp->qp.srq != NULL)
+		return recv_refused(qp, wr, bad, -HDL_EINVAL);
 	int result = -HDL_EPERM;
 	lock_take(&qp->qp.rq.post_lock);
 	enum hdl_qp_state state = qp_state(&qp->qp);
 	if (state != HDL_QPS_RESET)
-		result = post_recv_list(&qp->qp.rq, qp->qp.recv_cq, wr, bad);
-	else if (bad != NULL)
-		*bad = wr;
+		result = post_recv_list(&qp->qp.rq, qp->qp.recv_cq, &wr);
 	lock_drop(&qp->qp.rq.post_lock);
 	if (state == HDL_QPS_ERR) { /* flushed immediately */
 		adapter_doorbell(qp->pd->adapter, &qp->qp);
 	}
-	return result;
+	return result == 0 ? 0 : recv_refused(qp, wr, bad, result);
 }
 
 int hdl_srq_post(struct hdl_srq *srq, const struct hdl_recv_wr *wr, const struct hdl_recv_wr **bad)
 {
-	if (srq == NULL || srq->magic != MAGIC_SRQ) {
-		if (bad != NULL)
-			*bad = wr;
-		return -HDL_EINVAL;
+	int result = -HDL_EINVAL;
+	if (srq != NULL && srq->magic == MAGIC_SRQ) {
+		lock_take(&srq->srq.wq.post_lock);
+		result = post_recv_list(&srq->srq.wq, NULL, &wr);
+		lock_drop(&srq->srq.wq.post_lock);
 	}
-	lock_take(&srq->srq.wq.post_lock);
-	int result = post_recv_list(&srq->srq.wq, NULL, wr, bad);
-	lock_drop(&srq->srq.wq.post_lock);
+	if (result == 0)
+		return 0;
+	why_not_shared(srq, wr, result);
+	if (bad != NULL)
+		*bad = wr;
 	return result;
 }

@@ -72,7 +72,10 @@ int compat_bind(struct hdl_send_wr *to, struct ibv_mw *mw, uint32_t rkey,
 	                        IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED;
 	/* Programs ask for local write as well, but local accesses do not go through windows. */
 	if (mw == NULL || (info->mw_access_flags & ~(remote | IBV_ACCESS_LOCAL_WRITE)) != 0)
-		return EINVAL;
+		return compat_refuse(EINVAL,
+		                     "a bind: the window is NULL, or the rights 0x%x are "
+		                     "not for a window",
+		                     info->mw_access_flags);
 	/* A bind of length 0 unbinds the window (IBTA section 10.6.7.2). */
 	struct ibv_mr *mr = info->length > 0 ? info->mr : NULL;
 	to->bind.mw = compat_mw(mw)->hdl;
@@ -104,7 +107,11 @@ static int verbs_post_one(const struct compat_qp *qp, const struct ibv_send_wr *
 	                          .flags = wr->send_flags,
 	                          .imm = wr->imm_data};
 	if ((unsigned)wr->opcode > IBV_WR_SEND_WITH_INV)
-		return EINVAL;
+		return compat_refuse(EINVAL,
+		                     "ibv_post_send: queue pair 0x%06x: the request with wr_id "
+		                     "0x%llx has the opcode %d, which does not exist here",
+		                     qp->ibv.qp_base.qp_num, (unsigned long long)wr->wr_id,
+		                     (int)wr->opcode);
 	if (wr->opcode == IBV_WR_BIND_MW) {
 		int error =
 		        compat_bind(&one, wr->bind_mw.mw, wr->bind_mw.rkey, &wr->bind_mw.bind_info);
@@ -117,7 +124,10 @@ static int verbs_post_one(const struct compat_qp *qp, const struct ibv_send_wr *
 		return error;
 	} else if (qp->ibv.qp_base.qp_type == IBV_QPT_UD) {
 		if (wr->wr.ud.ah == NULL)
-			return EINVAL;
+			return compat_refuse(EINVAL,
+			                     "ibv_post_send: queue pair 0x%06x: the request with "
+			                     "wr_id 0x%llx has no address handle",
+			                     qp->ibv.qp_base.qp_num, (unsigned long long)wr->wr_id);
 		one.u.ud.ah = compat_ah(wr->wr.ud.ah)->hdl;
 		one.u.ud.qpn = wr->wr.ud.remote_qpn;
 		one.u.ud.qkey = wr->wr.ud.remote_qkey;

@@ -284,7 +284,7 @@ static void wr_abort(struct ibv_qp_ex *qp)
 static int wr_complete(struct ibv_qp_ex *qp)
 {
 	struct builder *b = verbs_qp_ex_of(qp);
-	int error = b->error;
+	int error = b->error, built = error;
 	for (size_t i = 0; error == 0 && i < b->request_count; i++) {
 		struct request *request = &b->requests[i];
 		/* Pairs with the wr_set_* calls: what the indices name has been filled. */
@@ -305,6 +305,11 @@ static int wr_complete(struct ibv_qp_ex *qp)
 		                : compat_post_error(result);
 	}
 	pthread_mutex_unlock(&b->lock);
+	if (built != 0)
+		compat_refuse(built,
+		              "ibv_wr_complete: queue pair 0x%06x: one of the requests is wrong or "
+		              "finds no room, so none is posted: %s",
+		              qp->qp_base.qp_num, strerror(built));
 	return error;
 }
 

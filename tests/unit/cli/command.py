@@ -269,6 +269,17 @@ class Command(unittest.TestCase):
                       "INIT to RTR refused: no process of user", "at fe80::77; it does not run, belongs to another user",
                       "is in ERR: the program put it there", "cannot create a queue pair: 1048576 sends", "cannot create a completion queue: 0 entries",
                       "cannot register memory: the rights 0x8", "cannot register memory: 64 bytes at 0x1000",
+                      "(RC): SEND with wr_id 0x51 is refused: the queue pair is in INIT, and sends go from RTS on",
+                      "(RC): a receive is refused: the queue pair is in RESET", "takes its receives from a shared receive queue; post them there",
+                      "a receive is refused: its queue pair is NULL", "a receive is refused: its shared receive queue is NULL",
+                      "a receive with wr_id 0x0 is refused: its list has 2 entries, and the queue takes 1",
+                      "a receive with wr_id 0x61 is refused: all 2 elements of the queue are in use", "a send is refused: its queue pair is NULL",
+                      "SEND with wr_id 0x0 is refused: its list has 2 entries, and the queue takes 1", "num_sge is 1, and sg_list is NULL",
+                      "there is no operation 99", "the flags 0x100000 mean nothing", "it has 5000 bytes of inline data, and max_inline is ",
+                      "READ with wr_id 0x0 is refused: it sends no data that could be inline", "its list has 9 bytes, and an atomic takes 8",
+                      "REGISTER with wr_id 0x0 is refused: the queue pair was created without register_on_send",
+                      "BIND with wr_id 0x0 is refused: the window, the region", "(UD): SEND with wr_id 0x0 is refused: its address handle is NULL",
+                      "READ with wr_id 0x0 is refused: queue pairs of type UD do not have", "is refused: all 16 elements of the send queue are in use",
                       "a request failed: local protection error: a piece of the list failed a check; the key is not valid"):
             self.assertEqual(sum(words in line for line in lines), 1, (words, told.stderr))
         self.assertRegex(told.stderr, r"heddle: queue pair 0x[0-9a-f]{6} \(RC to 0x[0-9a-f]{6} at fe80:[0-9a-f:]+\) "
@@ -291,11 +302,15 @@ class Command(unittest.TestCase):
         quiet = run()
         self.assertEqual((quiet.returncode, quiet.stderr.count("\n")), (0, 1), quiet.stderr)  # said at every level, once
         self.assertIn("an address on heddle0", quiet.stderr)
-        self.assertEqual(quiet.stdout, "missing: 22\ncapabilities: 95\ninit: 0\nno GID: 22\nno such index: 22\nno queue: 1\n")
+        self.assertEqual(quiet.stdout, "missing: 22\ncapabilities: 95\ninit: 0\nno GID: 22\nno such index: 22\nno queue: 1\n"
+                         "send: 22\nreceive: 22\nopcode: 22\n")
         told = run(HEDDLE_LOG="debug")
         for words in ("RESET to INIT refused: it needs ACCESS, PKEY_INDEX", "IBV_QP_CAP and IBV_QP_RATE_LIMIT cannot be changed",
                       "an address on heddle0, which is Ethernet", "there is no GID with index 99",
-                      "ibv_create_qp: a completion queue is missing"):
+                      "ibv_create_qp: a completion queue is missing",
+                      "(RC): SEND with wr_id 0x7 is refused: the queue pair is in INIT, and sends go from RTS on",
+                      "(RC): a receive with wr_id 0x8 is refused: its list has 100 entries, and the queue takes ",
+                      "the request with wr_id 0x7 has the opcode 77, which does not exist here"):
             self.assertEqual(told.stderr.count(words), 1, (words, told.stderr))
 
     def test_status_of_nobody(self):

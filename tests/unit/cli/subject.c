@@ -135,6 +135,59 @@ static void refused(const char *what, int result)
 	fflush(stdout);
 }
 
+static struct hdl_srq *make_srq(void)
+{
+	struct hdl_srq_attr attr = {.max_wr = 2, .max_sge = 1};
+	struct hdl_srq *srq;
+	must(hdl_srq_create(pd, &attr, NULL, &srq));
+	return srq;
+}
+
+static void be_refused_receives(struct hdl_qp *qp, struct hdl_qp *shares)
+{
+	struct hdl_sge list[2] = {{0}};
+	struct hdl_recv_wr empty = {.wr_id = 0x61}, two = {.sg_list = list, .num_sge = 2};
+	struct hdl_srq *srq = make_srq();
+	refused("no-pair", hdl_post_recv(NULL, &empty, NULL));
+	refused("in-reset", hdl_post_recv(qp, &empty, NULL));
+	refused("shares", hdl_post_recv(shares, &empty, NULL));
+	refused("no-shared", hdl_srq_post(NULL, &empty, NULL));
+	refused("two-of-one", hdl_srq_post(srq, &two, NULL));
+	for (int i = 0; i < 4; i++)
+		refused("full", hdl_srq_post(srq, &empty, NULL));
+}
+
+/* @qp is connected, and has 16 elements with one entry each. */
+static void be_refused_sends(struct hdl_qp *qp)
+{
+	struct hdl_sge list[2] = {{0}}, nine = {0, 9, {0}}, large = {0, 5000, {0}};
+	refused("no-pair", hdl_post_send(NULL, &(struct hdl_send_wr){.wr_id = 1}, NULL));
+#define REFUSE(what, ...) refused(what, hdl_post_send(qp, &(struct hdl_send_wr){__VA_ARGS__}, NULL))
+	REFUSE("entries", .opcode = HDL_OP_SEND, .sg_list = list, .num_sge = 2);
+	REFUSE("no-list", .opcode = HDL_OP_SEND, .num_sge = 1);
+	REFUSE("opcode", .opcode = 99);
+	REFUSE("flags", .opcode = HDL_OP_SEND, .flags = 1u << 20);
+	REFUSE("inline", .opcode = HDL_OP_SEND, .flags = HDL_SEND_INLINE, .sg_list = &large,
+	       .num_sge = 1);
+	REFUSE("inline-read", .opcode = HDL_OP_READ, .flags = HDL_SEND_INLINE);
+	REFUSE("atomic", .opcode = HDL_OP_FETCH_ADD, .sg_list = &nine, .num_sge = 1);
+	REFUSE("register", .opcode = HDL_OP_REGISTER);
+	REFUSE("window", .opcode = HDL_OP_BIND);
+	struct hdl_qp *datagrams = make(HDL_QP_UD, NULL);
+	struct hdl_qp_attr attr = to_init();
+	must(hdl_qp_modify(datagrams, &attr,
+	                   HDL_QP_STATE | HDL_QP_PORT | HDL_QP_PKEY_INDEX | HDL_QP_QKEY));
+	attr.state = HDL_QPS_RTR;
+	must(hdl_qp_modify(datagrams, &attr, HDL_QP_STATE));
+	attr.state = HDL_QPS_RTS;
+	must(hdl_qp_modify(datagrams, &attr, HDL_QP_STATE | HDL_QP_SQ_PSN));
+	qp = datagrams;
+	REFUSE("handle", .opcode = HDL_OP_SEND);
+	REFUSE("read", .opcode = HDL_OP_READ);
+	for (int i = 0; i < 18; i++)
+		REFUSE("room", .opcode = HDL_OP_DELAY, .u.delay.ns = 3600000000000);
+}
+
 static void be_refused(void)
 {
 	struct hdl_qp *qp = make(HDL_QP_RC, NULL);
@@ -148,7 +201,11 @@ static void be_refused(void)
 	attr = to_init();
 	attr.cur_state = HDL_QPS_RTS;
 	refused("state", hdl_qp_modify(qp, &attr, INIT_MASK | HDL_QP_CUR_STATE));
+	be_refused_receives(qp, make(HDL_QP_RC, make_srq()));
 	must(hdl_qp_modify(qp, &attr, INIT_MASK));
+	refused("in-init",
+	        hdl_post_send(qp, &(struct hdl_send_wr){.wr_id = 0x51, .opcode = HDL_OP_SEND},
+	                      NULL));
 	attr = to_rtr(7, (struct hdl_gid){{0xfe, 0x80, [15] = 0x77}});
 	refused("peer", hdl_qp_modify(qp, &attr, RTR_MASK));
 	attr = (struct hdl_qp_attr){.state = HDL_QPS_ERR};
@@ -167,6 +224,7 @@ static void be_refused(void)
 	connect_to(e, f);
 	connect_to(f, e);
 	struct hdl_sge sge = {(uint64_t)(uintptr_t)memory, 64, {0xabcdef00}};
+	be_refused_sends(e);
 	post(e, (struct hdl_send_wr){.opcode = HDL_OP_SEND, .sg_list = &sge, .num_sge = 1});
 	struct hdl_wc wc;
 	while (hdl_cq_poll(cq, &wc, 1) == 0)

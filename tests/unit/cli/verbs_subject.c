@@ -42,6 +42,13 @@ int main(void)
 	printf("no such index: %d\n", ibv_modify_qp(qp, &attr, to_rtr));
 	init.send_cq = NULL;
 	printf("no queue: %d\n", ibv_create_qp(pd, &init) == NULL);
+	struct ibv_sge piece = {0};
+	struct ibv_send_wr send = {.wr_id = 7, .opcode = IBV_WR_SEND}, *bad_send;
+	struct ibv_recv_wr receive = {.wr_id = 8, .sg_list = &piece, .num_sge = 100}, *bad_receive;
+	printf("send: %d\n", ibv_post_send(qp, &send, &bad_send));
+	printf("receive: %d\n", ibv_post_recv(qp, &receive, &bad_receive));
+	send.opcode = (enum ibv_wr_opcode)77;
+	printf("opcode: %d\n", ibv_post_send(qp, &send, &bad_send));
 	/* Its objects end with the process; leak checkers need not look for them. */
 	fflush(stdout);
 	_exit(EXIT_SUCCESS);
