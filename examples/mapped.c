@@ -41,6 +41,7 @@ int main(void)
 	do
 		must(hdl_eventq_wait(events, 10000));
 	while (hdl_eventq_take(events, &event, 1) != 1 || event.type != HDL_PORT_DATA);
-	printf("the server's memory: %d\n", ((char *)hdl_aperture_memory(server, NULL))[100]);
-	return 0;
+	const char *memory = hdl_aperture_memory(server, NULL);
+	printf("the server's memory: %d\n", memory[100]);
+	return memory[100] == 42 ? 0 : 1;
 }

@@ -66,7 +66,8 @@ HDL_API int hdl_cqueue_close(struct hdl_cqueue *queue);
  *
  * Owner: nothing changes hands.
  * Threads: any; one thread at a time writes.
- * Blocks: up to @timeout_ms (0: not at all; -1: forever) until there is room for at least one byte.
+ * Blocks: up to @timeout_ms (0: not at all; -1: forever) until there is room for at least one byte,
+ * which is as soon as the peer has read one.
  * Returns: how many of @bytes were written, which may be fewer; -HDL_EAGAIN none, the queue is
  * full;
  * -HDL_EPERM the connection has ended, or hdl_cqueue_end() was called; -HDL_EINTR; -HDL_EINVAL. */
