@@ -590,6 +590,40 @@ class Sockets(Base):
         # Another host with a real interface stops offloading segments: the guest could not take them.
         self.assertEqual(self.stat("unit")["offloads"], 1)
 
+    def test_a_guest_has_one_address(self):
+        """That of its first frame, until another guest connects; or what the user of the host has said."""
+        self.unit()
+        path = self.place / "vm"
+        first, second, said = (bytes.fromhex(f"0200000000{n}") for n in ("61", "62", "63"))
+
+        def send(guest, *macs):
+            for mac in macs:
+                frame = self.arp(mac, "10.9.0.61", "10.9.0.1")
+                guest.sendall(struct.pack(">I", len(frame)) + frame)
+
+        def known():
+            return [row["mac"] for row in self.stat("unit")["hosts"]]
+        self.heddle("tap", "host", "u", "--unix", path, node="h2")
+        guest = self.peer(path)
+        send(guest, first, second, second)
+        self.until("two frames are refused", lambda: self.stat("vm")["refused_frames"] == 2)
+        self.assertEqual(known(), [first.hex(":")])
+        # The unit starts again: the guest keeps its address, and does not get another one by that.
+        self.heddle("tap", "down", "unit")
+        self.heddle("tap", "unit", "--lan", "tap:lan0", "--netns", self.lan.pid, node="u")
+        self.until("the host is back", lambda: known() == [first.hex(":")])
+        send(guest, second)
+        self.until("another one is refused", lambda: self.stat("vm")["refused_frames"] == 3)
+        guest.close()
+        self.until("the guest has gone", lambda: not self.stat("vm")["interface"]["there"])
+        send(self.peer(path), second)
+        self.until("the next guest has its own", lambda: known() == [second.hex(":")])
+        self.heddle("tap", "down", "vm")
+        self.heddle("tap", "host", "u", "--unix", path, "--mac", said.hex(":"), node="h2")
+        send(self.peer(path), first, said)
+        self.until("one is refused", lambda: self.stat("vm")["refused_frames"] == 1)
+        self.assertEqual(known(), [said.hex(":")])
+
     def test_a_lan_that_ends_and_returns(self):
         """Such as passt: the unit looks for it again, and hosts have no carrier meanwhile."""
         path = self.place / "lan"
