@@ -91,8 +91,10 @@ uint8_t tcp_peer_class(int sock)
 	socklen_t bytes = sizeof(syn);
 	if (getsockopt(sock, IPPROTO_TCP, TCP_SAVED_SYN, syn, &bytes) != 0 || bytes < 2)
 		return 0;
-	uint8_t class = syn[0] >> 4 == 4 ? syn[1] : (uint8_t)(syn[0] << 4 | syn[1] >> 4);
-	return class & TCP_CLASS_MASK;
+	unsigned class = syn[1];
+	if (syn[0] >> 4 != 4)
+		class = (unsigned)syn[0] << 4 | syn[1] >> 4;
+	return (uint8_t)(class & TCP_CLASS_MASK);
 }
 
 int tcp_accept(int sock, struct udp_address *peer, uint16_t *port)
