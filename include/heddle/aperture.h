@@ -528,8 +528,8 @@ HDL_API uint32_t hdl_aperture_trust(const struct hdl_adapter *adapter);
  * the same for as long as the aperture exists, whether its next peer is on this machine or not.
  * Mapping it again returns it, and its length, whatever @bits says then.
  *
- * How fresh it is: the peer's memory itself has no lag. Tracked pages show what the peer had at most
- * HDL_APERTURE_AGE_NS ago, or at the last hdl_aperture_refresh(); what is stored to them arrives
+ * How fresh it is: the peer's memory itself has no lag. Tracked pages show what the peer had at
+ * most HDL_APERTURE_AGE_NS ago, or at the last hdl_aperture_refresh(); what is stored to them arrives
  * within HDL_APERTURE_LAG_NS, or at the next ordering point, without order among the stores. System
  * calls get EFAULT on them before hdl_aperture_prepare(). A load of a page that is not known waits
  * for it, two seconds at most, and then sees zeroes.
@@ -538,8 +538,9 @@ HDL_API uint32_t hdl_aperture_trust(const struct hdl_adapter *adapter);
  * of which each range takes some. The table behind hdl_aperture_find() has 2^20 entries.
  *
  * The range may be longer than what the peer grants (hdl_aperture_peer()). What is stored behind
- * that goes nowhere: through packets the peer reports an ERROR for it; where the range is the
- * peer's memory itself, the rest is memory of this process, and nothing is reported.
+ * that goes nowhere, and an ERROR with the reason EXTENT tells of it: when the packets come to the
+ * peer, or, where the range is the peer's memory itself, at the next ordering point or
+ * hdl_aperture_check(), by pages of 4,096 bytes.
  *
  * Of an aperture of type EVENT, the range is memory of this process. Each aligned word of 8 bytes
  * in it that has changed becomes an event when stores are collected, after HDL_APERTURE_LAG_NS at
@@ -561,8 +562,8 @@ HDL_API int hdl_aperture_map(struct hdl_aperture *aperture, uint8_t bits, void *
 
 /* hdl_aperture_find - which aperture an address of a mapped range belongs to
  *
- * The lookup of APERTURE figures 4 and 5, in a table with a small associative one before it. *offset
- * is the offset in the peer's memory. Loads and stores of the range are not looked up here: the
+ * The lookup of APERTURE figures 4 and 5, in a table with a small associative one before it.
+ * *offset is the offset in the peer's memory. Loads and stores of the range are not looked up here: the
  * processor translates them, with its page tables and the TLB before these, and a tracked range
  * knows its aperture. So lookup_hits and lookup_misses count calls of this function.
  *

@@ -340,6 +340,9 @@ void aperture_conceal(struct hdl_aperture *aperture);
 /* Give the memory fresh pages, if a peer may have mapped it. Only in calls of the owner, who does
  * not store to it meanwhile. Returns 0 or an error. */
 int aperture_revoke(struct hdl_aperture *aperture);
+/* What was stored to the range behind the memory of a peer of this machine went nowhere: report it,
+ * once, and clear it. */
+void aperture_look_behind(struct hdl_aperture *aperture);
 /* Map the peer's memory itself, of @bytes; NULL: that is not possible. */
 void *aperture_map_same(struct hdl_aperture *aperture, uint64_t bytes);
 /* The same for all of it, unless the aperture is mapped otherwise. Called without a lock. */

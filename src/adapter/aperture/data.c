@@ -40,6 +40,8 @@ static bool put_done(void *object)
 		return true;
 	}
 	/* An event comes behind what was stored to the mapped range. */
+	if (put->kind == CI_EVENT)
+		aperture_look_behind(aperture);
 	if (put->kind == CI_EVENT && aperture_collect(aperture) != 0)
 		return false;
 	bool placed = ap_put(&aperture->conn, put->kind, put->offset, put->data, put->length);
@@ -201,6 +203,7 @@ static bool flush_done(void *object)
 		return true;
 	}
 	if (!flush->collected) {
+		aperture_look_behind(aperture);
 		flush->collected = aperture_collect(aperture) == 0;
 		flush->number = conn->next;
 		apertures_run(aperture->adapter->apertures);
@@ -238,6 +241,7 @@ int hdl_aperture_check(struct hdl_aperture *aperture)
 	adapter_poll(adapter); /* an acknowledgement may wait */
 	adapter_lock(adapter);
 	aperture_follow(aperture);
+	aperture_look_behind(aperture);
 	const struct ap_conn *conn = &aperture->conn;
 	int result = 0;
 	if (conn->errors != aperture->errors_seen)

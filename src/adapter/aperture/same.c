@@ -21,6 +21,7 @@
 #include "adapter/reach/shared.h"
 
 #define SAME_PAGE 4096u
+#define SAME_LOOK 512u /* pages that are looked at in one go */
 
 static uint64_t same_round(uint64_t length)
 {
@@ -91,6 +92,39 @@ int aperture_revoke(struct hdl_aperture *aperture)
 	int result = mem_renew(aperture->memory);
 	aperture->published = result != 0;
 	return result;
+}
+
+/* Has something been stored to one of these pages? Those that were never touched stay so. */
+static bool same_is_touched(const unsigned char *at, uint64_t bytes)
+{
+	static const unsigned char clear[SAME_PAGE];
+	unsigned char resident[SAME_LOOK];
+	for (uint64_t done = 0; done < bytes; done += SAME_LOOK * SAME_PAGE) {
+		uint64_t left = bytes - done, most = SAME_LOOK * SAME_PAGE;
+		uint64_t pages = (left < most ? left : most) / SAME_PAGE;
+		if (mincore((void *)(uintptr_t)(at + done), pages * SAME_PAGE, resident) != 0)
+			return false;
+		for (uint64_t i = 0; i < pages; i++)
+			if ((resident[i] & 1) != 0 &&
+			    memcmp(at + done + i * SAME_PAGE, clear, SAME_PAGE) != 0)
+				return true;
+	}
+	return false;
+}
+
+void aperture_look_behind(struct hdl_aperture *aperture)
+{
+	uint64_t known = same_round(aperture->conn.peer.length);
+	if (aperture->shared == NULL || known >= aperture->shared_bytes ||
+	    !aperture_can_send(aperture))
+		return;
+	unsigned char *behind = (unsigned char *)aperture->shared + known;
+	uint64_t bytes = aperture->shared_bytes - known;
+	if (!same_is_touched(behind, bytes))
+		return;
+	madvise(behind, bytes, MADV_DONTNEED);
+	/* As if the peer had been asked. */
+	ap_report(&aperture->conn, CI_RECEIVER, HDL_REASON_EXTENT);
 }
 
 void *aperture_share(struct hdl_aperture *aperture)

@@ -269,6 +269,59 @@ static uint16_t next_event(struct hdl_eventq *queue)
 	return event.type;
 }
 
+/* A range that is longer than the peer's memory: what is stored behind that is reported. */
+static void ap9_a_store_behind_the_peers_memory(void **state)
+{
+	(void)state;
+	const struct hdl_port_rule rule = {.action = HDL_RULE_ACCEPT};
+	struct hdl_adapter *adapters[2];
+	struct hdl_limits limits;
+	struct hdl_port *port, *own;
+	struct hdl_eventq *queue;
+	struct hdl_aperture *ends[2];
+	struct hdl_port_event event;
+	void *range;
+	for (int i = 0; i < 2; i++)
+		MUST(hdl_open(&(struct hdl_open_attr){.on_node = true}, &adapters[i]));
+	MUST(hdl_adapter_query(adapters[0], &limits));
+	MUST(hdl_port_open(adapters[0], NULL, &port));
+	MUST(hdl_port_open(adapters[1], NULL, &own));
+	MUST(hdl_eventq_open(own, NULL, &queue));
+	MUST(hdl_port_rules(port, &rule, 1));
+	MUST(hdl_aperture_open(adapters[0], &(struct hdl_aperture_attr){.length = 4096}, &ends[0]));
+	MUST(hdl_aperture_open(adapters[1], &(struct hdl_aperture_attr){.port = own}, &ends[1]));
+	MUST(hdl_port_offer(port, ends[0], NULL));
+	MUST(hdl_aperture_connect(ends[1], &limits.gid, hdl_port_number(port), WAIT));
+	MUST(hdl_aperture_map(ends[1], 24, &range, NULL));
+	volatile uint8_t *bytes = range;
+	volatile uint8_t *memory = hdl_aperture_memory(ends[0], NULL);
+	bytes[4095] = 1;
+	MUST(hdl_aperture_flush(ends[1], HDL_FLUSH_PLACED, WAIT));
+	assert_int_equal(memory[4095], 1); /* the same pages */
+	MUST(hdl_aperture_check(ends[1]));
+	for (unsigned round = 0; round < 2; round++) {
+		bytes[round == 0 ? 4096 : (1u << 24) - 1] = 1;
+		if (round == 0)
+			MUST(hdl_aperture_flush(ends[1], HDL_FLUSH_PLACED, WAIT));
+		assert_int_equal(hdl_aperture_check(ends[1]), -HDL_EIO);
+		assert_int_equal(hdl_aperture_reason(ends[1]), HDL_REASON_EXTENT);
+		assert_int_equal(bytes[round == 0 ? 4096 : (1u << 24) - 1], 0);
+		MUST(hdl_aperture_check(ends[1]));
+		do
+			MUST(hdl_eventq_wait(queue, WAIT));
+		while (hdl_eventq_take(queue, &event, 1) != 1 || event.type != HDL_PORT_ERROR);
+		assert_int_equal(event.flags, HDL_REASON_EXTENT);
+	}
+	assert_int_equal(hdl_aperture_state(ends[1]), HDL_APERTURE_OPEN);
+	for (int i = 0; i < 2; i++)
+		MUST(hdl_aperture_free(ends[i]));
+	MUST(hdl_eventq_close(queue));
+	MUST(hdl_port_close(own));
+	MUST(hdl_port_close(port));
+	for (int i = 0; i < 2; i++)
+		MUST(hdl_close(adapters[i]));
+}
+
 /* A peer that keeps the pages after its CLOSE: the owner hears of the CLOSE first, and then takes
  * the pages away by closing, or by handing the aperture to the next peer. */
 static void ap9_a_peer_that_keeps_its_mapping(void **state)
@@ -331,6 +384,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(ap9_the_same_pages_and_no_longer),
 	        cmocka_unit_test(ap9_a_range_stays_when_its_peer_is_elsewhere),
+	        cmocka_unit_test(ap9_a_store_behind_the_peers_memory),
 	        cmocka_unit_test(ap9_a_peer_that_keeps_its_mapping),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
