@@ -394,7 +394,7 @@ static void pp3_send_mode_waits_for_room(void **state)
 	for (unsigned round = 0; round < 50; round++) {
 		while (splitnet_send(host, 100))
 			splitnet_pump(&net);
-		splitnet_run(&net, net.now_ns + 10 * MS);
+		splitnet_run(&net, net.now_ns + 100 * MS); /* it asks, and gets no more */
 	}
 	assert_int_equal(host->sent, SPLIT_RECEIVES);
 	unit->blocked = false;
@@ -404,6 +404,27 @@ static void pp3_send_mode_waits_for_room(void **state)
 	assert_int_equal(net.overrun, 0);
 	for (unsigned i = 0; i < 2; i++)
 		assert_int_equal(net.end[i].split.counters[SPLIT_VERDICTS], 0);
+	assert_true(split_deadline(&host->split) == UINT64_MAX); /* nobody asks any more */
+	/* Frames that have not left yet count, too. */
+	unit->blocked = true;
+	while (((host->split.sent_limit - host->split.sent_number) & 0xffffff) > 4) {
+		assert_true(splitnet_send(host, 100));
+		splitnet_run(&net, net.now_ns + MS);
+	}
+	unsigned taken = 0;
+	while (splitnet_send(host, 100))
+		taken++;
+	assert_int_equal(taken, 4);
+	splitnet_run(&net, net.now_ns + 10 * MS);
+	unit->blocked = false;
+	splitnet_run(&net, net.now_ns + 100 * MS);
+	assert_int_equal(net.overrun, 0);
+	/* The last updates were lost: they are repeated. */
+	host->split.sent_limit = host->split.sent_number;
+	assert_false(splitnet_send(host, 100));
+	splitnet_run(&net, net.now_ns + 100 * MS);
+	assert_true(splitnet_send(host, 100));
+	splitnet_run(&net, net.now_ns + 100 * MS);
 	for (unsigned outage = 0; outage < 3; outage++) {
 		net.loss_permille = 1000;
 		while (splitnet_send(host, 100))

@@ -264,7 +264,8 @@ static void pp5_credit_that_cannot_be(void **state)
 {
 	(void)state;
 	static const struct push_run cases[] = {
-	        {PUSH_RECEIVES, 1, SPLIT_RECEIVES},               /* that was not sent yet */
+	        {PUSH_RECEIVES, 1, SPLIT_RECEIVES},               /* that was not sent yet, */
+	        {PUSH_RECEIVES, 5, SPLIT_RECEIVES},               /* nor this */
 	        {PUSH_RECEIVES, 0, SPLIT_RECEIVES + 1},           /* more than there are */
 	        {PUSH_RECEIVES, 1u << 24, SPLIT_RECEIVES},        /* not a number */
 	        {PUSH_RECEIVES, 0xffffff - 64, SPLIT_RECEIVES},   /* long ago */
@@ -278,6 +279,23 @@ static void pp5_credit_that_cannot_be(void **state)
 		assert_int_equal(split->sent_limit, limit);
 		splitnet_close(&net);
 	}
+	/* An older one comes late: it takes nothing back. */
+	struct split *split = begin(SPLIT_SEND, SPLIT_PUSH_PUSH);
+	assert_true(splitnet_send(&net.end[SPLIT_HOST], 64));
+	assert_true(splitnet_send(&net.end[SPLIT_HOST], 64));
+	splitnet_run(&net, net.now_ns + MS);
+	for (unsigned i = 0; i < 3; i++) {
+		struct push_run run = {PUSH_RECEIVES, 2 - i, SPLIT_RECEIVES};
+		receive(split, push_put_runs(1, &run, 1, out, sizeof(out)));
+		assert_int_equal(split->sent_limit, 2 + SPLIT_RECEIVES);
+	}
+	assert_int_equal(split->counters[SPLIT_VERDICTS], 0);
+	/* Frames have a channel of their own. */
+	struct push_message data = {.function = PUSH_SEND_DATA, .data = out, .data_bytes = 8};
+	receive(split, push_put(&data, out, sizeof(out)));
+	assert_int_equal(split->counters[SPLIT_VERDICTS + SPLIT_BAD_CHANNEL], 1);
+	net.event_count = 0;
+	splitnet_close(&net);
 	/* Where frames are written, there is no such thing. */
 	update(PUSH_RECEIVES, 0, 1, SPLIT_NO_POOL);
 }
