@@ -529,10 +529,10 @@ HDL_API uint32_t hdl_aperture_trust(const struct hdl_adapter *adapter);
  * Mapping it again returns it, and its length, whatever @bits says then.
  *
  * How fresh it is: the peer's memory itself has no lag. Tracked pages show what the peer had at
- * most HDL_APERTURE_AGE_NS ago, or at the last hdl_aperture_refresh(); what is stored to them arrives
- * within HDL_APERTURE_LAG_NS, or at the next ordering point, without order among the stores. System
- * calls get EFAULT on them before hdl_aperture_prepare(). A load of a page that is not known waits
- * for it, two seconds at most, and then sees zeroes.
+ * most HDL_APERTURE_AGE_NS ago, or at the last hdl_aperture_refresh(); what is stored to them
+ * arrives within HDL_APERTURE_LAG_NS, or at the next ordering point, without order among the
+ * stores. System calls get EFAULT on them before hdl_aperture_prepare(). A load of a page that is
+ * not known waits for it, two seconds at most, and then sees zeroes.
  *
  * A process can have 1,024 tracked ranges, and Linux gives it 65,530 mappings (vm.max_map_count),
  * of which each range takes some. The table behind hdl_aperture_find() has 2^20 entries.
@@ -563,9 +563,9 @@ HDL_API int hdl_aperture_map(struct hdl_aperture *aperture, uint8_t bits, void *
 /* hdl_aperture_find - which aperture an address of a mapped range belongs to
  *
  * The lookup of APERTURE figures 4 and 5, in a table with a small associative one before it.
- * *offset is the offset in the peer's memory. Loads and stores of the range are not looked up here: the
- * processor translates them, with its page tables and the TLB before these, and a tracked range
- * knows its aperture. So lookup_hits and lookup_misses count calls of this function.
+ * *offset is the offset in the peer's memory. Loads and stores of the range are not looked up
+ * here: the processor translates them, with its page tables and the TLB before these, and a tracked
+ * range knows its aperture. So lookup_hits and lookup_misses count calls of this function.
  *
  * Owner: nothing changes hands.
  * Threads: any.
