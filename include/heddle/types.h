@@ -403,8 +403,8 @@ struct hdl_qp_attr {
 	uint32_t rq_psn; /* 24 bits */
 	uint32_t sq_psn;
 	struct hdl_ah_attr ah;
-	uint16_t
-	        path_mtu; /* bytes: 256, 512, 1024, 2048 or 4096; on a network hdl_limits.mtu at most */
+	/* Bytes: 256, 512, 1024, 2048 or 4096; on networks hdl_limits.mtu at most. */
+	uint16_t path_mtu;
 	uint16_t pkey_index;
 	uint8_t port_num;
 	uint8_t timeout;       /* 4.096 us x 2^timeout; 0 waits forever */
