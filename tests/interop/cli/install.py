@@ -80,6 +80,9 @@ class Install(unittest.TestCase):
         run("meson", "install", "-C", BUILD, "--no-rebuild", env=environment(DESTDIR=str(root)))
         self.assertTrue((root / "usr" / MULTIARCH / "heddle" / "libibverbs.so.1").exists())
         self.works(root / "usr/bin/heddle", root)
+        for name in ("heddle", "ibc"):  # nothing of what the library was built with
+            flags = run("pkg-config", "--cflags", "--libs", name, env=environment(PKG_CONFIG_PATH=str(root / "usr" / MULTIARCH / "pkgconfig")))
+            self.assertEqual([flag for flag in flags.split() if not flag.startswith(("-I", "-L", "-Wl,"))], [f"-l{name}"])
         moved = self.base / "moved"
         (root / "usr").rename(moved)
         self.end_agent()
