@@ -379,10 +379,8 @@ static int show_apertures(const struct aperture_words *words)
 	size_t count;
 	int result = hdl_aperture_observe(&list, &count);
 	if (result != 0 && result != -HDL_EHOSTUNREACH) {
-		fprintf(stderr,
-		        "heddle aperture: %s; the node agent may be of another version, or of a "
-		        "directory that is not yours (HEDDLE_DIR): see heddled(8)\n",
-		        hdl_strerror(result));
+		if (result != -HDL_EIO) /* that has been logged */
+			fprintf(stderr, "heddle aperture: %s\n", hdl_strerror(result));
 		return EXIT_FAILURE;
 	}
 	if (count > 0)

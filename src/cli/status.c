@@ -11,6 +11,7 @@
 #include <heddle/heddle.h>
 
 #include "cli/command.h"
+#include "port/rundir.h"
 
 #define WATCH_MOST_SECONDS 86400.0
 
@@ -262,8 +263,9 @@ static void print_process(const struct hdl_process *list, size_t count, const st
 
 static void print_all(const struct look *look, const struct hdl_process *list, size_t count)
 {
-	char gid[INET6_ADDRSTRLEN];
+	char gid[INET6_ADDRSTRLEN], directory[RUNDIR_MAX];
 	const struct hdl_process *last = NULL;
+	(void)rundir_open(directory, NULL); /* its name is there in any case */
 	for (size_t i = 0; i < count; i++) {
 		if (!status_shows(look, &list[i]))
 			continue;
@@ -278,9 +280,10 @@ static void print_all(const struct look *look, const struct hdl_process *list, s
 		last = &list[i];
 	}
 	if (last == NULL && look->node != NULL)
-		printf("No program uses Heddle on the node %s now.\n", look->node);
+		printf("No program uses Heddle on the node %s now. ", look->node);
 	else if (last == NULL)
-		puts("No program uses Heddle now.");
+		printf("No program uses Heddle now. ");
+	printf("%s(Directory of the node agent: %s)\n", last != NULL ? "\n" : "", directory);
 }
 
 /* With --watch, one line per update. */
@@ -301,10 +304,8 @@ static int look_once(const struct look *look)
 	size_t count;
 	int result = hdl_observe(&list, &count);
 	if (result != 0 && result != -HDL_EHOSTUNREACH) {
-		fprintf(stderr,
-		        "heddle: %s; the node agent may be of another version, or of a directory "
-		        "that is not yours (HEDDLE_DIR): see heddled(8)\n",
-		        hdl_strerror(result));
+		if (result != -HDL_EIO) /* that has been logged */
+			fprintf(stderr, "heddle: %s\n", hdl_strerror(result));
 		return EXIT_FAILURE;
 	}
 	if (count > 0)

@@ -20,7 +20,11 @@ static int rundir_judge(const char *path)
 		return -EACCES;
 	if (!S_ISDIR(st.st_mode))
 		return -ENOTDIR;
-	return (st.st_mode & 077) == 0 ? 0 : -EPERM;
+	if ((st.st_mode & 077) != 0)
+		return -EPERM;
+	return faccessat(AT_FDCWD, path, R_OK | W_OK | X_OK, AT_EACCESS) == 0 || errno != EACCES
+	               ? 0
+	               : -EPERM;
 }
 
 static int rundir_make(const char *path)
@@ -41,10 +45,27 @@ static const char *const places[][2] = {{"/tmp/heddle-", ""},
                                         {"/run/user/", "/heddle"}};
 #define PLACES (sizeof(places) / sizeof(places[0]))
 
+/* The number of user @uid outside of our user namespace. */
+static unsigned outside(unsigned uid)
+{
+	unsigned inside, other, count, found = uid;
+	FILE *map = fopen("/proc/self/uid_map", "re");
+	while (map != NULL && fscanf(map, "%u %u %u", &inside, &other, &count) == 3)
+		if (uid >= inside && uid - inside < count)
+			found = other + (uid - inside);
+	if (map != NULL)
+		fclose(map);
+	return found;
+}
+
 static void name(char path[RUNDIR_MAX], size_t place)
 {
-	snprintf(path, RUNDIR_MAX, "%s%u%s", places[place][0], (unsigned)geteuid(),
-	         places[place][1]);
+	unsigned uid = geteuid(), other = outside(uid);
+	if (other == uid)
+		snprintf(path, RUNDIR_MAX, "%s%u%s", places[place][0], uid, places[place][1]);
+	else
+		snprintf(path, RUNDIR_MAX, "%s%u-%u%s", places[place][0], other, uid,
+		         places[place][1]);
 }
 
 /* The first place with a directory of ours: all programs of the user find the same one, whatever
@@ -98,12 +119,14 @@ int rundir_open(char path[RUNDIR_MAX], char *passed)
 	int length;
 	if (passed != NULL)
 		passed[0] = '\0';
-	if (given != NULL && given[0] == '/')
+	if (given != NULL && given[0] != '\0')
 		length = snprintf(path, RUNDIR_MAX, "%s", given);
 	else if (runtime != NULL && runtime[0] == '/' && access(runtime, W_OK) == 0)
 		length = snprintf(path, RUNDIR_MAX, "%s/heddle", runtime);
 	else
 		return choose(path, passed);
+	if (path[0] != '/')
+		return -EINVAL;
 	if (length < 0 || length >= RUNDIR_MAX)
 		return -ENAMETOOLONG;
 	return rundir_make(path);
@@ -113,9 +136,12 @@ const char *rundir_advice(int error)
 {
 	switch (-error) {
 	case EPERM:
-		return "it is open to others; \"chmod 700\" it or remove it, or set HEDDLE_DIR to "
-		       "a "
-		       "directory of your own with mode 0700";
+		return "its mode must be 0700, which lets you do everything and others nothing; "
+		       "\"chmod 700\" it or remove it, or set HEDDLE_DIR to a directory of your "
+		       "own with mode 0700";
+	case EINVAL:
+		return "HEDDLE_DIR must be an absolute path (\"$PWD/...\"), because all programs "
+		       "that belong together must mean the same directory";
 	case EACCES:
 		return "it belongs to another user, or cannot be reached; set HEDDLE_DIR to a "
 		       "directory of your own with mode 0700 (\"mktemp -d\" makes one) for all "

@@ -2,6 +2,7 @@
  * shares. */
 #include <errno.h>
 #include <poll.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -9,6 +10,7 @@
 
 #include "adapter/adapter.h"
 #include "adapter/agent/observe.h"
+#include "base/log.h"
 #include "port/rundir.h"
 #include "port/unixsock.h"
 
@@ -159,29 +161,50 @@ static int observe_look_at(void *context, const struct agent_msg *msg, const str
 	return result;
 }
 
-/* Why the agent refuses, as a call returns it; what users can do nothing about is an I/O error. */
-static int observe_refused(const struct agent_refused *refused)
+/* Why the agent refuses, as a call returns it; anything else is an I/O error, which is logged. */
+static int observe_refused(const char *directory, struct agent_refused *refused)
 {
 	int error = refused->error;
-	return error == EACCES || error == EINVAL || error == ESTALE ? -error : -HDL_EIO;
+	if (error == EACCES || error == EINVAL || error == ESTALE)
+		return -error;
+	refused->why[sizeof(refused->why) - 1] = '\0';
+	log_error("the node agent of %s refused us: %s", directory, refused->why);
+	return -HDL_EIO;
+}
+
+/* An agent of another version may refuse with a message of another length. */
+static bool observe_is_refusal(const struct agent_msg *msg, ssize_t got)
+{
+	return got >= (ssize_t)(offsetof(struct agent_msg, u) + sizeof(msg->u.refused)) &&
+	       msg->kind == AGENT_REFUSED;
 }
 
 /* Receive one message of the agent's answer. Returns 1 if there are more. */
-static int observe_take(int sock, observe_hear *hear, void *context)
+static int observe_take(int sock, const char *directory, observe_hear *hear, void *context)
 {
 	struct agent_msg msg;
 	int fds[UNIXSOCK_MAX_FDS], fd_count, result = -HDL_EIO;
 	struct pollfd readable = {.fd = sock, .events = POLLIN};
-	if (poll(&readable, 1, ANSWER_MS) <= 0)
+	if (poll(&readable, 1, ANSWER_MS) <= 0) {
+		log_error("the node agent of %s does not answer", directory);
 		return -HDL_EIO;
+	}
 	ssize_t got = unixsock_receive(sock, &msg, sizeof(msg), fds, &fd_count);
-	if (got == (ssize_t)sizeof(msg) && msg.kind == AGENT_END) {
+	bool ours = got == (ssize_t)sizeof(msg) && msg.version == AGENT_VERSION;
+	if (observe_is_refusal(&msg, got)) {
+		result = observe_refused(directory, &msg.u.refused);
+	} else if (ours && msg.kind == AGENT_END) {
 		result = 0;
-	} else if (got == (ssize_t)sizeof(msg) && msg.kind == AGENT_REFUSED) {
-		result = observe_refused(&msg.u.refused);
-	} else if (got == (ssize_t)sizeof(msg) && hear != NULL) {
+	} else if (ours && hear != NULL) {
 		result = hear(context, &msg, fds, fd_count);
 		result = result == 0 ? 1 : result;
+	} else if (got <= 0) {
+		log_error("the node agent of %s hung up; try again", directory);
+	} else {
+		log_error("the node agent of %s is of another version of Heddle; use the commands "
+		          "of that version, end its programs, or set HEDDLE_DIR to another "
+		          "directory",
+		          directory);
 	}
 	while (fd_count > 0)
 		close(fds[--fd_count]);
@@ -191,16 +214,25 @@ static int observe_take(int sock, observe_hear *hear, void *context)
 int observe_ask(struct agent_msg *ask, observe_hear *hear, void *context)
 {
 	char directory[RUNDIR_MAX], path[RUNDIR_MAX + 16];
-	if (rundir_open(directory, NULL) != 0)
+	int result = rundir_open(directory, NULL);
+	if (result != 0) {
+		log_error("%s: %s; %s", directory, strerror(-result), rundir_advice(result));
 		return -HDL_EIO;
+	}
 	rundir_file(directory, AGENT_SOCKET, path, sizeof(path));
 	int sock = unixsock_connect(path);
-	if (sock < 0)
-		return sock == -ENOENT || sock == -ECONNREFUSED ? -HDL_EHOSTUNREACH : -HDL_EIO;
+	if (sock == -ENOENT || sock == -ECONNREFUSED)
+		return -HDL_EHOSTUNREACH;
+	if (sock < 0) {
+		log_error("%s: %s", path, strerror(-sock));
+		return -HDL_EIO;
+	}
 	ask->version = AGENT_VERSION;
-	int result = unixsock_send(sock, ask, sizeof(*ask), NULL, 0) == 0 ? 1 : -HDL_EIO;
-	while (result == 1)
-		result = observe_take(sock, hear, context);
+	/* If it has gone meanwhile, its answer is missing: that is noticed below. */
+	(void)unixsock_send(sock, ask, sizeof(*ask), NULL, 0);
+	do
+		result = observe_take(sock, directory, hear, context);
+	while (result == 1);
 	close(sock);
 	return result;
 }

@@ -478,6 +478,22 @@ class Situations(InDirectory):
                 self.fails(devices(self.dir), "another version", "HEDDLE_DIR")
             (self.dir / "agent.sock").unlink()
 
+    def test_status_says_which_directory_and_which_version(self):
+        def status():
+            return subprocess.run([BUILD / "heddle", "status"], env=environment(HEDDLE_DIR=str(self.dir)), capture_output=True, text=True, timeout=60)
+        self.assertEqual(status().stdout, f"No program uses Heddle now. (Directory of the node agent: {self.dir})\n")
+        with self.listening(HEADER.pack(99, WELCOME) + bytes(4)):
+            done = status()
+            self.fails(done, f"the node agent of {self.dir} is of another version of Heddle", "HEDDLE_DIR")
+            self.assertNotIn("errno", done.stderr)
+            self.assertNotIn("which was logged", done.stderr)
+        (self.dir / "agent.sock").unlink()
+        with self.listening(HEADER.pack(99, REFUSED) + struct.pack("=i", 71) + b"come back tomorrow".ljust(128, b"\0")):
+            self.fails(status(), "come back tomorrow", str(self.dir))
+        (self.dir / "agent.sock").unlink()
+        self.dir.chmod(0o755)
+        self.fails(status(), f"{self.dir}: ", "chmod 700")
+
     def test_agent_of_another_version_says_why(self):
         why = b"come back tomorrow"
         answer = HEADER.pack(99, REFUSED) + struct.pack("=i", 1) + why.ljust(1024, b"\0")
@@ -647,6 +663,43 @@ class Situations(InDirectory):
         for mode in (0o755, 0o770, 0o701, 0o777):
             self.dir.chmod(mode)
             self.fails(devices(self.dir), "chmod 700", "HEDDLE_DIR")
+
+    def test_directory_of_ones_own_without_rights(self):
+        """Nobody else has to do with it, and the message does not say so."""
+        nobody = self.as_nobody() if os.geteuid() == 0 else {}
+        for mode in (0o500, 0o300, 0o000):
+            self.dir.chmod(mode)
+            done = devices(self.dir, **nobody)
+            self.dir.chmod(0o700)
+            self.fails(done, "chmod 700", "HEDDLE_DIR")
+            self.assertNotIn("another user", done.stderr)
+            self.assertNotIn("open to others", done.stderr)
+
+    def test_relative_directory(self):
+        """Programs in different directories would not mean the same one."""
+        for name in ("d", "./d", "d/../d"):
+            done = devices(env={"HEDDLE_DIR": name}, cwd=self.base)
+            self.fails(done, f"{name}: ", "absolute", "HEDDLE_DIR")
+            self.assertEqual(os.listdir(self.dir), [])
+            done = subprocess.run([BUILD / "heddle", "status"], env=environment(HEDDLE_DIR=name), cwd=self.base, capture_output=True, text=True, timeout=60)
+            self.fails(done, f"{name}: ", "absolute")
+        self.works(devices(env={"HEDDLE_DIR": ""}, cwd=self.base))  # as if it were not set
+
+    def test_user_namespace_of_its_own(self):
+        """There a user has another number, root's for example. The directory that root would use is not taken."""
+        who = self.as_nobody() if os.geteuid() == 0 else {}
+        user = who.get("user", os.geteuid())
+        if subprocess.run(["unshare", "-Ur", "true"], capture_output=True, **who).returncode != 0:
+            self.skipTest("no user namespaces here")
+        root, ours = pathlib.Path("/tmp/heddle-0"), pathlib.Path(f"/tmp/heddle-{user}-0")
+        before = root.exists()
+        done = subprocess.run(["unshare", "-Ur", BUILD / "heddle", "devices"], env=environment(), capture_output=True, text=True, timeout=60, **who)
+        self.works(done)
+        self.assertNotIn("another user", done.stderr)
+        self.assertEqual((ours.lstat().st_uid, ours.lstat().st_mode & 0o7777), (user, 0o700))
+        self.assertEqual(root.exists(), before)
+        end_agent(ours)
+        shutil.rmtree(ours)
 
     def test_directory_that_is_a_link(self):
         """The trap in /tmp: a link that somebody else put where ours would be."""

@@ -229,7 +229,8 @@ class Command(unittest.TestCase):
             self.assertRegex(text, r"last error: remote access error[^\n]*; the key is not valid\n")
             self.assertRegex(text, r"last event: the peer's request was refused; the key is not valid\n")
             self.assertNotIn("seen", heddle("status", "-n", "other").stdout)
-            self.assertEqual(heddle("status", "-n", "other").stdout, "No program uses Heddle on the node other now.\n")
+            self.assertIn("\n(Directory of the node agent: /", text)
+            self.assertRegex(heddle("status", "-n", "other").stdout, r"^No program uses Heddle on the node other now. \(Directory of the node agent: /[^\n]+\)\n$")
         finally:
             subject.stdin.close()
             self.assertEqual(subject.wait(timeout=30), 0)
@@ -238,7 +239,8 @@ class Command(unittest.TestCase):
     def test_status_watched(self):
         with tempfile.TemporaryDirectory(prefix="hdl") as directory:
             env = {**os.environ, "HEDDLE_DIR": directory}
-            for arguments, line in ((["--watch=0.1"], "No program uses Heddle now.\n"), (["-w0.1", "-j"], "[]\n")):
+            told = f"No program uses Heddle now. (Directory of the node agent: {directory})\n"
+            for arguments, line in ((["--watch=0.1"], told), (["-w0.1", "-j"], "[]\n")):
                 watch = subprocess.Popen([PROGRAM, "status", *arguments], stdout=subprocess.PIPE, text=True, env=env)
                 try:
                     got = [watch.stdout.readline() for _ in range(5)]
@@ -317,7 +319,7 @@ class Command(unittest.TestCase):
         with tempfile.TemporaryDirectory(prefix="hdl") as directory:
             env = {**os.environ, "HEDDLE_DIR": directory}
             done = subprocess.run([PROGRAM, "status"], capture_output=True, text=True, env=env)
-            self.assertEqual((done.returncode, done.stdout), (0, "No program uses Heddle now.\n"))
+            self.assertEqual((done.returncode, done.stdout), (0, f"No program uses Heddle now. (Directory of the node agent: {directory})\n"))
             done = subprocess.run([PROGRAM, "status", "-j"], capture_output=True, text=True, env=env)
             self.assertEqual((done.returncode, json.loads(done.stdout)), (0, []))
             self.assertEqual(os.listdir(directory), [])  # it starts nothing
