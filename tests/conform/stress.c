@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <sys/mman.h>
 
+#include "base/clock.h"
 #include "conform.h"
 
 struct shared {
@@ -29,15 +30,20 @@ static void *drive(void *context)
 	return NULL;
 }
 
-/* Poll once; true if there was a completion. */
+/* Poll until there is a completion. False: there is none. However busy the machine is, the thread
+ * that drives gets its turn within that time. */
 static bool take_one(struct shared *x, struct hdl_cq *cq, struct hdl_wc *wc)
 {
-	for (uint32_t i = 0; i < 50000000 && !atomic_load(&x->failed); i++) {
+	uint64_t end = clock_now_ns() + 60000000000u;
+	for (uint32_t i = 0; !atomic_load(&x->failed); i++) {
 		if (hdl_cq_poll(cq, wc, 1) == 1)
 			return true;
+		if (i % 64 == 63 && clock_now_ns() > end)
+			break;
 		if (i % 64 == 63)
 			sched_yield();
 	}
+	print_error("no completion within a minute\n");
 	return false;
 }
 

@@ -163,8 +163,14 @@ static void keep(int fd)
 	MUST(write(fd, &end.mine, sizeof(end.mine)) == sizeof(end.mine) ? 0 : -HDL_EIO);
 	while (read(fd, &card, sizeof(card)) == sizeof(card)) {
 		end.peer = card;
-		end_connect(&end);
-		talk(&end, card.qpn);
+		/* It may die while we connect: then our queue pair is in error already, and cannot
+		 * be made ready to send. */
+		int result = end_try_connect(&end);
+		struct hdl_qp_attr now;
+		if (result == 0)
+			talk(&end, card.qpn);
+		else if (hdl_qp_query(end.qp, &now, NULL) != 0 || now.state != HDL_QPS_ERR)
+			MUST(result);
 		struct report report = {now_ms(), 0, 0};
 		struct hdl_qp_attr reset = {.state = HDL_QPS_RESET};
 		struct hdl_wc wc;
