@@ -49,10 +49,11 @@ _heddle() {
 			mapfile -t COMPREPLY < <(compgen -W "unit host stat mac down --help" -- "$cur")
 		elif [[ $cur == -* ]]; then
 			case ${COMP_WORDS[2]} in
-			unit) more="-l --lan -a --addr -N --netns -n --name -m --mtu -s --service -c --channel -O --no-offload -f --foreground" ;;
+			unit) more="-l --lan -a --addr -N --netns -n --name -m --mtu -s --service -c --channel -O --no-offload \
+					-K --macs -R --reserve -H --host-mac -f --foreground" ;;
 			host)
 				more="-t --tap -u --unix -N --netns -a --addr -n --name -M --mac -m --mtu -o --mode -d --model -p --pools \
-					-i --indicate -c --channel -s --service -O --no-offload -f --foreground"
+					-i --indicate -c --channel -s --service -O --no-offload -b --bridge -w --no-wait -f --foreground"
 				;;
 			esac
 			mapfile -t COMPREPLY < <(compgen -W "$more -j --json --help --usage --version" -- "$cur")

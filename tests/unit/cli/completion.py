@@ -39,7 +39,7 @@ class Completion(unittest.TestCase):
             self.assertEqual({w for w in complete("heddle", command, "--")}, named, command)
 
     def test_every_option_of_a_verb(self):
-        for command, verbs in (("vswitch", "up down show cut heal"), ("ibc", "ping trace discover route")):
+        for command, verbs in (("vswitch", "up down show cut heal"), ("ibc", "ping trace discover route key")):
             self.assertEqual(complete("heddle", command, ""), {*verbs.split(), "--help"})
             self.assertEqual(set(re.findall(r"^  (\w+) ", heddle("help", command), re.M)), set(verbs.split()))
             for verb in verbs.split():
@@ -51,7 +51,7 @@ class Completion(unittest.TestCase):
         self.assertEqual(complete("heddle", "tap", ""), verbs | {"--help"})
         self.assertEqual(set(re.findall(r"^  (\w+) ", heddle("help", "tap"), re.M)), verbs)
         for verb in verbs:
-            named = set(re.findall(r"^ .*(--[a-z-]+)", heddle("tap", verb, "--help"), re.M))
+            named = set(re.findall(r"^ +(?:-., )? *(--[a-z-]+)", heddle("tap", verb, "--help"), re.M))
             self.assertIn("--json", named)
             self.assertEqual(complete("heddle", "tap", verb, "--"), named, verb)
         self.assertEqual(complete("heddle", "tap", "host", "u", "--model", "push"), {"push-push", "push-pull"})
