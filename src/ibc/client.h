@@ -48,7 +48,8 @@ struct client {
 	unsigned first;           /* the first APID that can send; 0: none */
 	bool told_mute;           /* the log says so */
 	bool told_portless;       /* the log says that nobody runs the hardware ports */
-	struct prng_pool numbers; /* of transactions: who has seen some cannot tell the next */
+	struct prng_pool numbers; /* of requests: who has seen some cannot tell the next */
+	uint32_t next_sent;       /* number of what IBC_Send() sends: no answer is expected */
 	struct handle *handles[IBC_LIMIT_HANDLES];
 	unsigned handle_count, signalled;
 	struct handle *posted, *posted_last; /* receives in the order in which they were posted */

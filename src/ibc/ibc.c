@@ -180,7 +180,8 @@ IBC_API int IBC_Init(unsigned RequestedID, unsigned *GrantedID, IBC_GUID *GUIDLi
 		return attach_result(wanted, apid);
 	}
 	if (gate.client == NULL) {
-		prng_pool_next(&client->numbers); /* the only one that asks the kernel */
+		/* The only number that asks the kernel. */
+		client->next_sent = (uint32_t)prng_pool_next(&client->numbers);
 		client->capture = ibc_capture_open(client->member.node);
 		gate.client = client;
 	}

@@ -117,7 +117,7 @@ static int client_send_packet(struct client *client, const struct IBC_Target *ta
 	return result == IBC_SUCCESS ? client_send_out(client, &out) : result;
 }
 
-/* A number for a transaction, which nobody can tell from those that he has seen. */
+/* A number for a request, which nobody can tell from those that he has seen. */
 static uint32_t draw_number(struct client *client)
 {
 	return (uint32_t)prng_pool_next(&client->numbers);
@@ -141,7 +141,7 @@ IBC_API int IBC_Send(int Message_Type, const IBC_GUID *GUID, uint64_t Destinatio
 	/* A NACK needs a reason, which this call has no parameter for. */
 	int result = client_send_packet(client, &target, Message_Type,
 	                                Message_Type == IBC_NACK ? IBC_NACK_NOT_ALLOWED : 0,
-	                                draw_number(client), Message, IBCLen);
+	                                client->next_sent++, Message, IBCLen);
 	client_exit(client);
 	return result;
 }
