@@ -19,7 +19,7 @@ from capture import SKIP, Bad, need
 
 PORT = 18490
 NAMES = {"data": "DATA, 4 bytes at 48876", "plain": "DATA, 1 bytes at 48876", "event": "EVENT, 8 bytes at 64", "read": "READ, 4096 bytes",
-         "response": "RESPONSE, 3 bytes", "connect": "CONNECT, port 4660", "accept": "ACCEPT, port 4661", "reject": "REJECT, a rule refuses it",
+         "response": "RESPONSE, 3 bytes", "connect": "CONNECT, port 4660", "accept": "ACCEPT, port 4661", "reject": "REJECT, a rule refuses it", "ticket": "REJECT, ticket",
          "close": "CLOSE, closed", "alive": "ALIVE", "aliveack": "ALIVEACK, 4097", "error": "ERROR, sequence, by the receiver",
          "damaged": "ERROR, damaged, by the carrier", "gave_up": "ERROR, silent, by the sender", "status": "STATUS",
          "statusack": "STATUSACK", "packed": "DATA, 4 bytes at 256; DATA, 4 bytes at 260; DATA, 2 bytes at 512; DATA, 1 bytes at 514; EVENT"}

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from capture import SKIP, Bad, need
 
 PROGRAM, HEDDLED, SCRIPT = sys.argv[1:]
-KINDS = ("STATUS", "STATUSACK", "CONNECT, port", "ACCEPT, port", "REJECT, nobody holds", "DATA, ", "READ, ", "RESPONSE, ", "ALIVEACK", "CLOSE")
+KINDS = ("STATUS", "STATUSACK", "CONNECT, port", "ACCEPT, port", "REJECT, nobody holds", "REJECT, ticket", "DATA, ", "READ, ", "RESPONSE, ", "ALIVEACK", "CLOSE")
 FIELDS = ("_ws.col.Info", "frame.packet_flags_direction", "udp.payload", "_ws.expert.message", "_ws.malformed", "udp.dstport", "frame.protocols")
 
 

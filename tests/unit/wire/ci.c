@@ -233,15 +233,17 @@ static void ap3_tickets(void **state)
 	struct ci_reader reader;
 	(void)state;
 	assert_int_equal(ci_get_ticket(&packet), 0);
-	ci_set_ticket(0x0123456789abcdefull, body);
+	ci_set_ticket(0x0f1e2d3c4b5a6978ull, body);
 	packet.bytes = sizeof(body);
 	assert_int_equal(ci_get_note(&packet).reason, HDL_REASON_TICKET);
-	assert_int_equal(ci_get_ticket(&packet), 0x0123456789abcdefull);
+	assert_int_equal(ci_get_ticket(&packet), 0x0f1e2d3c4b5a6978ull);
 	ci_begin(&writer, octets, sizeof(octets));
 	assert_true(ci_put(&writer, &packet));
+	assert_int_equal(writer.used, sizeof(wire_ticket));
+	assert_memory_equal(octets, wire_ticket, sizeof(wire_ticket));
 	ci_open(&reader, octets, writer.used);
 	assert_int_equal(ci_next(&reader, &packet), CI_OK);
-	assert_int_equal(ci_get_ticket(&packet), 0x0123456789abcdefull);
+	assert_int_equal(ci_get_ticket(&packet), 0x0f1e2d3c4b5a6978ull);
 	packet.data = body;
 	for (packet.bytes = 0; packet.bytes <= CI_TICKET_BYTES + 1; packet.bytes++) {
 		ci_begin(&writer, octets, sizeof(octets));
