@@ -58,7 +58,7 @@ static error_t devices_parse(int key, char *arg, struct argp_state *state)
 		options->node = arg;
 		return 0;
 	case ARGP_KEY_ARG:
-		argp_usage(state);
+		argp_error(state, "'%s' is not expected: it takes no arguments", arg);
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;

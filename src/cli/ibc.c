@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "cli/ibc.h"
 #include "cli/network.h"
+#include "cli/words.h"
 #include "fabric/topology_text.h"
 #include "port/rundir.h"
 #include "port/vskey.h"
@@ -89,7 +90,7 @@ static error_t ibc_parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case ARGP_KEY_ARG:
 		if (options->given == options->verb->operands)
-			argp_usage(state);
+			argp_error(state, "'%s' is one argument too many", arg);
 		options->operands[options->given++] = arg;
 		return 0;
 	case ARGP_KEY_END:
@@ -153,14 +154,21 @@ static int ibc_run_verb(const struct ibc_verb *verb, int argc, char **argv)
 	return status;
 }
 
+static const char *ibc_word(size_t index)
+{
+	return verbs[index].name;
+}
+
 int ibc_command(int argc, char **argv)
 {
 	for (size_t i = 0; argc > 1 && i < VERB_COUNT; i++)
 		if (strcmp(argv[1], verbs[i].name) == 0)
 			return ibc_run_verb(&verbs[i], argc - 1, argv + 1);
 	bool help = argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-?") == 0);
-	if (argc > 1 && !help)
+	if (argc > 1 && !help) {
 		fprintf(stderr, "heddle ibc: there is no verb '%s'\n", argv[1]);
+		word_suggest(argv[1], ibc_word, VERB_COUNT);
+	}
 	ibc_print_verbs(help ? stdout : stderr);
 	return help ? 0 : EXIT_WRONG_USAGE;
 }

@@ -1,11 +1,14 @@
 /* The heddle command: calls the command that the first word names, with the rest of the
  * arguments. */
 #include "cli/command.h"
+#include "cli/words.h"
 
 #include <argp.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct command {
 	const char *name;
@@ -69,9 +72,15 @@ static int run_command(const struct command *command, int argc, char **argv)
 	return command->run(argc, argv);
 }
 
+static const char *command_word(size_t index)
+{
+	return commands[index].name;
+}
+
 static int unknown_command(const char *name)
 {
 	fprintf(stderr, "heddle: there is no command '%s'; `heddle help' lists them\n", name);
+	word_suggest(name, command_word, COMMAND_COUNT);
 	return EXIT_WRONG_USAGE;
 }
 
@@ -94,14 +103,29 @@ static int help_command(int argc, char **argv)
 	return run_command(command, 2, arguments);
 }
 
+/* What was printed and could not be written, to a full disk for example, is an error. argp ends the
+ * program itself, so this is where every way out comes by. */
+static void end_output(void)
+{
+	bool failed = ferror(stdout) != 0;
+	errno = 0;
+	if (fflush(stdout) == 0 && !failed)
+		return;
+	fprintf(stderr, "heddle: standard output: %s\n",
+	        errno != 0 ? strerror(errno) : "something could not be written");
+	_exit(EXIT_FAILURE);
+}
+
 int main(int argc, char **argv)
 {
 	argp_err_exit_status = EXIT_WRONG_USAGE;
+	atexit(end_output);
 	if (argc < 2) {
 		print_commands(stderr);
 		return EXIT_WRONG_USAGE;
 	}
-	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-?") == 0) {
+	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-?") == 0 ||
+	    strcmp(argv[1], "-h") == 0) {
 		print_commands(stdout);
 		return 0;
 	}

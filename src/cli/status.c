@@ -46,7 +46,7 @@ static error_t status_parse(int key, char *arg, struct argp_state *state)
 		look->seconds = to_seconds(state, arg);
 		return 0;
 	case ARGP_KEY_ARG:
-		argp_usage(state);
+		argp_error(state, "'%s' is not expected: it takes no arguments", arg);
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -315,7 +315,8 @@ static int look_once(const struct look *look)
 	else
 		print_all(look, list, count);
 	hdl_observe_free(list, count);
-	return fflush(stdout) == 0 ? 0 : EXIT_FAILURE;
+	/* Otherwise main() does it. */
+	return look->seconds == 0 || fflush(stdout) == 0 ? 0 : EXIT_FAILURE;
 }
 
 int status_command(int argc, char **argv)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "cli/command.h"
+#include "cli/words.h"
 #include "tap/tap.h"
 #include "wire/push.h"
 
@@ -210,7 +211,7 @@ static error_t tap_parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case ARGP_KEY_ARG:
 		if (command->given == (int)TAP_MAX_SHOWN)
-			argp_usage(state);
+			argp_error(state, "'%s' is one argument too many", arg);
 		command->operands[command->given++] = arg;
 		return 0;
 	default:
@@ -297,6 +298,11 @@ static int tap_unit_command(struct tap_command *command)
 	if (command->lan[0] == '\0') {
 		fprintf(stderr, "heddle tap unit: what is the LAN? Give --lan tap:NAME, "
 		                "packet:INTERFACE or unix:PATH\n");
+		return EXIT_WRONG_USAGE;
+	}
+	struct lan lan = {0};
+	if (!lan_parse(&lan, command->lan)) {
+		fprintf(stderr, "heddle tap unit: %s\n", lan.why);
 		return EXIT_WRONG_USAGE;
 	}
 	if (command->name[0] == '\0')
@@ -552,6 +558,11 @@ static void tap_print_verbs(FILE *out)
 	fputs("\n`heddle tap VERB --help' tells the options; see also heddle-tap(1).\n", out);
 }
 
+static const char *tap_verb_word(size_t index)
+{
+	return tap_verbs[index].name;
+}
+
 int tap_command(int argc, char **argv)
 {
 	if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-?") == 0) {
@@ -583,5 +594,6 @@ int tap_command(int argc, char **argv)
 	}
 	fprintf(stderr, "heddle tap: there is no '%s'; `heddle tap --help' lists the verbs\n",
 	        argv[1]);
+	word_suggest(argv[1], tap_verb_word, TAP_VERBS);
 	return EXIT_WRONG_USAGE;
 }

@@ -15,6 +15,7 @@
 #include "cli/command.h"
 #include "cli/network.h"
 #include "cli/vswitch.h"
+#include "cli/words.h"
 
 #define PATH_BYTES 4096
 #define STOP_NS    5000000000ull
@@ -65,7 +66,7 @@ static error_t vswitch_parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case ARGP_KEY_ARG:
 		if (options->given == options->verb->most)
-			argp_usage(state);
+			argp_error(state, "'%s' is one argument too many", arg);
 		options->operands[options->given++] = arg;
 		return 0;
 	case ARGP_KEY_END:
@@ -110,14 +111,21 @@ static int vswitch_run_verb(const struct vswitch_verb *verb, int argc, char **ar
 	return status;
 }
 
+static const char *vswitch_word(size_t index)
+{
+	return verbs[index].name;
+}
+
 int vswitch_command(int argc, char **argv)
 {
 	for (size_t i = 0; argc > 1 && i < VERB_COUNT; i++)
 		if (strcmp(argv[1], verbs[i].name) == 0)
 			return vswitch_run_verb(&verbs[i], argc - 1, argv + 1);
 	bool help = argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-?") == 0);
-	if (argc > 1 && !help)
+	if (argc > 1 && !help) {
 		fprintf(stderr, "heddle vswitch: there is no verb '%s'\n", argv[1]);
+		word_suggest(argv[1], vswitch_word, VERB_COUNT);
+	}
 	vswitch_print_verbs(help ? stdout : stderr);
 	return help ? 0 : EXIT_WRONG_USAGE;
 }

@@ -839,7 +839,7 @@ class Mistakes(Base):
     def test_sentences(self):
         space = self.space()
         self.fails("--lan tap:NAME", "unit", status=64)
-        self.fails("is not tap:NAME", "unit", "--lan", "what")
+        self.fails("is not tap:NAME", "unit", "--lan", "what", status=64)
         self.fails("--tap NAME or --unix", "host", "u", status=64)
         self.fails("namespace of your own", "unit", "--lan", "tap:hx0")
         self.fails("CAP_NET_RAW", "unit", "--lan", "packet:lo")

@@ -26,7 +26,7 @@ class Command(unittest.TestCase):
             self.assertRegex(done.stdout, r"^heddle \d+\.\d+\.\d+\n$")
 
     def test_help_names_every_command(self):
-        for arguments in (["help"], ["--help"]):
+        for arguments in (["help"], ["--help"], ["-h"]):
             done = heddle(*arguments)
             self.assertEqual(done.returncode, 0)
             for command in ("perf", "version", "help"):
@@ -46,6 +46,31 @@ class Command(unittest.TestCase):
             self.assertEqual(done.returncode, 64, arguments)
             self.assertEqual(done.stdout, "", arguments)
             self.assertNotEqual(done.stderr, "", arguments)
+
+    def test_did_you_mean(self):
+        for arguments, word in ((["stauts"], "status"), (["vswtich"], "vswitch"), (["pref"], "perf"), (["help", "device"], "devices"),
+                                (["tap", "hots"], "host"), (["vswitch", "shwo"], "show"), (["ibc", "tarce"], "trace"), (["rn"], "run")):
+            done = heddle(*arguments)
+            self.assertEqual((done.returncode, done.stdout), (64, ""), arguments)
+            self.assertIn(f"Did you mean '{word}'?\n", done.stderr, arguments)
+        for arguments in (["frob"], ["tap", "elephant"], ["x"], ["a" * 10000], [""]):
+            self.assertNotIn("Did you mean", heddle(*arguments).stderr, arguments)
+
+    def test_arguments_too_many(self):
+        """Which one, and not only how to ask for help."""
+        for arguments in (["devices", "extra"], ["status", "extra"], ["vswitch", "up", "file", "extra"], ["ibc", "key", "extra"],
+                          ["tap", "unit", "--lan", "extra"]):
+            done = heddle(*arguments)
+            self.assertEqual((done.returncode, done.stdout), (64, ""), arguments)
+            self.assertIn("'extra' is ", done.stderr, arguments)
+
+    def test_output_that_cannot_be_written(self):
+        for arguments in (["help"], ["--help"], ["version"], ["devices"], ["devices", "--json"], ["status"], ["perf", "--help"], ["perf", "--version"],
+                          ["explain", "status", "5"], ["tap", "--help"], ["help", "perf"]):
+            with open("/dev/full", "w", encoding="ascii") as full:
+                done = subprocess.run([PROGRAM, *arguments], stdout=full, stderr=subprocess.PIPE, text=True)
+            self.assertEqual(done.returncode, 1, arguments)
+            self.assertIn("No space left on device", done.stderr, arguments)
 
     def test_explain(self):
         """By number or name, Heddle's or that of libibverbs: what it means, and what to do."""
