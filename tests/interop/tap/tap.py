@@ -926,7 +926,7 @@ class Mistakes(Base):
             client.close()
         self.until("it answers again", lambda: self.heddle("tap", "stat", "unit", status=None))
         self.fails("31 characters", "unit", "--lan", "tap:lan1", "--name", "n" * 32, status=64)
-        self.fails("not a name that fits", "unit", "--lan", "tap:" + "i" * 16, "--name", "b", "--netns", self.lan.pid)
+        self.fails("not a name that fits", "unit", "--lan", "tap:" + "i" * 16, "--name", "b", "--netns", self.lan.pid, status=64)
         self.fails("68 to 9000", "unit", "--lan", "tap:lan1", "--mtu", "67", status=64)
         self.fails("68 to 9000", "unit", "--lan", "tap:lan1", "--mtu", "9001", status=64)
 
