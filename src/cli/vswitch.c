@@ -486,6 +486,17 @@ static int set_port(struct vswitch_options *options, struct network *network,
 	                   &route))
 		return 1;
 	network_ask(network, &route, &command, 3, &answer);
+	/* The port that is to be healed may be on the way: try from the other nodes that are up. */
+	for (uint32_t i = 0; i < network->topology->node_count && options->only_count == 0 &&
+	                     answer.result == NETWORK_NACK && answer.reason == IBC_NACK_PORT_DOWN;
+	     i++) {
+		const struct topology_node *from = &network->topology->nodes[i];
+		struct network_member member;
+		if (!from->plain && (int)i != network->own &&
+		    network_ports_of(from->name, &member) &&
+		    vswitch_reach(network, from->name, node, &route))
+			network_ask(network, &route, &command, 3, &answer);
+	}
 	if (answer.result != NETWORK_OK) {
 		network_explain(network, &answer, words, sizeof(words));
 		fprintf(stderr, "%s: %s: %s\n", network->name, options->operands[0], words);

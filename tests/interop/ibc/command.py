@@ -122,6 +122,10 @@ class Example(Base):
             self.heddle("vswitch", "cut", "s106:3")
             self.assertEqual(self.json("vswitch", "heal", "s106:3"), {"port": "s106:3", "state": "up"})
             self.assertIn("4 nodes and switches, 3 links", self.heddle("ibc", "discover"))
+        # The far end of a link: from the first node there is no way to it any more, from the other one there is.
+        self.heddle("vswitch", "cut", "s108:1")
+        self.heddle("vswitch", "heal", "s108:1")
+        self.assertIn("1 answered", self.heddle("ibc", "ping", "n104", "-c", "1"))
         # A port without a cable is in service, but not up.
         self.assertEqual(self.json("vswitch", "heal", "s106:1"), {"port": "s106:1", "state": "down"})
         self.assertIn("s106:1 is in service, and down: the file has no link there", self.errors)
