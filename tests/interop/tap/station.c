@@ -90,8 +90,9 @@ static void turn(int also)
 
 static void wait_for(const bool *what)
 {
-	for (unsigned i = 0; !*what; i++) {
-		if (i == 3000) {
+	time_t end = time(NULL) + 60;
+	while (!*what) {
+		if (time(NULL) > end) {
 			puts("nothing happens");
 			exit(3);
 		}
