@@ -25,7 +25,7 @@
 #define LOOK_NS        10000000u   /* how often to look at the agent's socket without a hint */
 #define ALONE_NS       500000000u  /* without an agent, until a port process starts one */
 #define RETRY_NS       1000000000u /* between attempts to find an agent */
-#define MEET_WAIT_NS   1000000000u /* for the agent to make lanes */
+#define MEET_WAIT_NS   5000000000u /* for the agent to make lanes */
 
 bool member_begin(struct member *member, const struct member_owner *owner, const char *node,
                   const uint8_t key[AGENT_VS_KEY_BYTES])
