@@ -10,6 +10,7 @@
 struct endpoint {
 	struct hdl_adapter *adapter;
 	struct hdl_pd *pd;
+	struct hdl_channel *channel; /* events of the completion queue, for those that sleep */
 	struct hdl_cq *cq;
 	struct hdl_mr *mr;
 	struct hdl_qp *qp;
@@ -41,7 +42,8 @@ static inline void endpoint_open(struct endpoint *e, bool on_node)
 	must(hdl_mr_register(
 	        e->pd, e->memory, sizeof(e->memory),
 	        HDL_ACCESS_LOCAL_READ | HDL_ACCESS_LOCAL_WRITE | HDL_ACCESS_REMOTE_WRITE, &e->mr));
-	must(hdl_cq_create(e->adapter, 16, NULL, NULL, &e->cq));
+	must(hdl_channel_create(e->adapter, &e->channel));
+	must(hdl_cq_create(e->adapter, 16, e->channel, NULL, &e->cq));
 	struct hdl_qp_init_attr init = {
 	        .type = HDL_QP_RC, .send_cq = e->cq, .recv_cq = e->cq, .cap = {4, 4, 1, 1, 0}};
 	must(hdl_qp_create(e->pd, &init, &e->qp));
