@@ -169,6 +169,61 @@ static void memory_that_is_not_granted(void **state)
 	assert_int_equal(hdl_mr_deregister(local), 0);
 }
 
+/* IP5: a one-touch key is valid for one message, and a read is one when its last response is out,
+ * or, if that is full, when no other read goes on where it ended. */
+static void a_one_touch_key_opens_once(void **state)
+{
+	static const struct {
+		uint8_t opcode;
+		uint32_t bytes, packets;
+		uint8_t answer;
+		bool goes_on; /* another read follows, of what comes next */
+	} rows[] = {
+	        {IB_OP_WRITE_ONLY, 200, 1, IB_OP_ACK, false},
+	        {IB_OP_FETCH_ADD, 8, 1, IB_OP_ATOMIC_ACK, false},
+	        {IB_OP_READ_REQUEST, 200, 1, IB_OP_READ_RESPONSE_ONLY, false},
+	        {IB_OP_READ_REQUEST, 600, 3, IB_OP_READ_RESPONSE_LAST, false},
+	        {IB_OP_READ_REQUEST, 512, 2, IB_OP_READ_RESPONSE_LAST, false},
+	        {IB_OP_READ_REQUEST, 512, 2, IB_OP_READ_RESPONSE_LAST, true},
+	};
+	struct rig *rig = *state;
+	for (uint32_t i = 0; i < COUNT(rows); i++) {
+		struct hdl_mr *once;
+		uint32_t psn = FIRST;
+		assert_int_equal(
+		        hdl_mr_register(rig->pd, rig->mem, RIG_BYTES,
+		                        HDL_ACCESS_LOCAL_READ | HDL_ACCESS_LOCAL_WRITE |
+		                                HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_WRITE |
+		                                HDL_ACCESS_REMOTE_ATOMIC | HDL_ACCESS_ONE_TOUCH,
+		                        &once),
+		        0);
+		rig_qp(rig, NULL);
+		struct ib_packet packet =
+		        rig_rdma(rig, rows[i].opcode, psn, 4096, rows[i].bytes,
+		                 rows[i].opcode == IB_OP_WRITE_ONLY ? rows[i].bytes : 0);
+		packet.reth.rkey = packet.atomiceth.rkey = hdl_mr_key(once).v;
+		packet.atomiceth.addr = packet.reth.addr;
+		for (unsigned part = 0; part < (rows[i].goes_on ? 2 : 1); part++) {
+			const struct ib_packet *answer = NULL, *next;
+			packet.bth.psn = psn;
+			rig_take(rig, &packet);
+			while ((next = rig_look(rig)) != NULL)
+				answer = next;
+			psn += rows[i].packets;
+			assert_non_null(answer);
+			assert_int_equal(answer->bth.opcode, IB_RC + rows[i].answer);
+			assert_int_equal(answer->bth.psn, psn - 1);
+			packet.reth.addr += rows[i].goes_on ? rows[i].bytes : 0;
+		}
+		packet.bth.psn = psn;
+		packet.reth.addr = rig_address(rig, 4096);
+		rig_take(rig, &packet);
+		expect_refusal(rig, psn, IB_NAK_REMOTE_ACCESS_ERROR, HDL_EVENT_QP_ACCESS_ERR,
+		               HDL_DETAIL_NOT_VALID);
+		assert_int_equal(hdl_mr_deregister(once), 0);
+	}
+}
+
 static void requests_that_are_refused_as_such(void **state)
 {
 	struct rig *rig = *state;
@@ -319,6 +374,7 @@ int main(void)
 	        RIGGED(opcodes_out_of_order),
 	        RIGGED(payloads_of_the_wrong_length),
 	        RIGGED(memory_that_is_not_granted),
+	        RIGGED(a_one_touch_key_opens_once),
 	        RIGGED(requests_that_are_refused_as_such),
 	        RIGGED(refusals_that_a_receive_tells),
 	        RIGGED(strangers_get_no_answer),
