@@ -1,5 +1,6 @@
-/* ERROR from every element on the data path (AP3, APERTURE column 13), between two nodes: packets
- * in, packets out, and time that passes only where a test says so. */
+/* ERROR from every element on the data path (AP3, APERTURE column 13), what is kept back and what
+ * is refused, between two nodes: packets in, packets out, and time that passes only where a test
+ * says so. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,6 +33,7 @@ struct rig_node {
 	uint8_t memory[SIZE];
 	uint8_t number; /* of the host */
 	bool full;      /* the carrier has no room */
+	bool no_room;   /* nor has the event queue */
 	void *blocks[3];
 	/* What it sent, and what its port got. */
 	uint8_t out[2048];
@@ -43,6 +45,8 @@ struct rig_node {
 	uint32_t sent_count;
 	struct ap_event events[FRAMES];
 	uint32_t event_count;
+	uint32_t changes; /* how often the sink was told that a connection has changed, */
+	bool pointed;     /* and where it led then */
 };
 
 static struct rig_node *a, *b;
@@ -64,14 +68,17 @@ static void rig_commit(void *context, const struct ap_path *path, size_t bytes)
 }
 static void rig_changed(void *context, struct ap_conn *conn)
 {
-	(void)context;
-	(void)conn;
+	struct rig_node *rig = context;
+	rig->changes++;
+	rig->pointed = conn->pointed;
 }
 static enum ap_delivered rig_event(void *context, struct ap_port *port,
                                    const struct ap_event *event)
 {
 	struct rig_node *rig = context;
 	(void)port;
+	if (rig->no_room && event->kind == CI_EVENT)
+		return AP_FULL;
 	assert_true(rig->event_count < FRAMES);
 	rig->events[rig->event_count++] = *event;
 	return AP_PLACED;
@@ -650,6 +657,91 @@ static void ap3_connects_go_with_their_link(void **state)
 	assert_null(ap_waiting_find(&b->port, 0));
 }
 
+/* An event that finds its queue full is kept back, with everything behind it: nothing has been
+ * lost, and no ERROR says so. */
+static void ap3_what_is_kept_back_is_no_gap(void **state)
+{
+	(void)state;
+	connect_checked(HDL_CHECK_DEFAULT, false);
+	b->no_room = true;
+	assert_true(ap_put(&a->conn, CI_EVENT, 0, "first", 5));
+	assert_true(ap_put(&a->conn, CI_EVENT, 8, "second", 6));
+	(void)carry(a, b);
+	assert_int_equal(counted(b, HDL_APERTURE_COUNTER_BAD_SEQUENCE), 1);
+	store_and_damage();
+	take(a, b, 0);
+	a->sent_count = 0;
+	(void)ap_run(&b->node);
+	assert_int_equal(counted(b, HDL_APERTURE_COUNTER_BAD_CRC), 1);
+	assert_int_equal(counted(b, HDL_APERTURE_COUNTER_ERRORS_OUT), 0);
+	assert_int_equal(b->event_count, 0);
+	b->no_room = false;
+	uint64_t now = a->node.now_ns;
+	for (int i = 0; i < 20 && !ap_all_acked(&a->conn); i++) {
+		now += AP_TIMEOUT_NS;
+		ap_tick(&a->node, now);
+		ap_tick(&b->node, now);
+		(void)carry(a, b);
+		(void)carry(b, a);
+	}
+	assert_true(ap_all_acked(&a->conn));
+	assert_int_equal(b->event_count, 2);
+	assert_memory_equal(b->events[0].data, "first", 5);
+	assert_memory_equal(b->events[1].data, "second", 6);
+	assert_memory_equal(b->memory + 200, "three", 5);
+	assert_int_equal(counted(b, HDL_APERTURE_COUNTER_ERRORS_OUT), 0);
+	/* A frame that gets lost is a gap again. */
+	assert_true(ap_put(&a->conn, CI_DATA, 0, "lost", 4));
+	(void)ap_run(&a->node);
+	a->sent_count = 0;
+	assert_true(ap_put(&a->conn, CI_DATA, 0, "late", 4));
+	(void)carry(a, b);
+	assert_int_equal(counted(b, HDL_APERTURE_COUNTER_ERRORS_OUT), 1);
+}
+
+/* REJECT: both ends count it, and the end that asked learns why. */
+static void ap3_rejects_are_counted_at_both_ends(void **state)
+{
+	(void)state;
+	struct ap_path path = path_to(b);
+	ap_connect(&a->conn, &path, PORT + 1);
+	(void)carry(a, b);
+	assert_int_equal(counted(b, HDL_APERTURE_COUNTER_REJECTS), 1);
+	assert_int_equal(counted(a, HDL_APERTURE_COUNTER_REJECTS), 0);
+	assert_int_equal(b->sent_count, 1);
+	take(b, a, 0);
+	take(b, a, 0); /* nobody waits for the second */
+	assert_int_equal(counted(a, HDL_APERTURE_COUNTER_REJECTS), 1);
+	assert_int_equal(a->conn.state, HDL_APERTURE_CLOSED);
+	assert_int_equal(a->conn.reason, HDL_REASON_NO_PORT);
+	assert_true(a->event_count == 1 && a->events[0].kind == CI_REJECT &&
+	            a->events[0].reason == HDL_REASON_NO_PORT);
+}
+
+/* An aperture that leads somewhere without a connection: whoever follows it is told when it leads
+ * nowhere, or is connected, and only then. */
+static void ap3_who_follows_learns_where_it_no_longer_points(void **state)
+{
+	(void)state;
+	struct ap_path path = path_to(b);
+	for (unsigned connects = 0; connects < 2; connects++) {
+		ap_point(&a->conn, &b->conn.own, &path);
+		assert_true(a->conn.pointed);
+		a->changes = 0;
+		a->pointed = true;
+		if (connects)
+			ap_connect(&a->conn, &path, PORT);
+		else
+			ap_close(&a->conn, false);
+		assert_false(a->pointed);
+		assert_int_equal(a->changes, 1 + connects); /* it connects as well */
+	}
+	ap_close(&a->conn, false);
+	a->changes = 0;
+	ap_close(&a->conn, false);
+	assert_int_equal(a->changes, 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, rig_begin, rig_end)
 int main(void)
 {
@@ -669,6 +761,9 @@ int main(void)
 	        TEST(ap3_errors_on_managed_paths),
 	        TEST(ap3_a_carrier_without_room),
 	        TEST(ap3_connects_go_with_their_link),
+	        TEST(ap3_what_is_kept_back_is_no_gap),
+	        TEST(ap3_rejects_are_counted_at_both_ends),
+	        TEST(ap3_who_follows_learns_where_it_no_longer_points),
 	};
 	return cmocka_run_group_tests(all, NULL, NULL);
 }
