@@ -265,6 +265,33 @@ static void vs3_only_with_the_key(void **state)
 	assert_true(discovery_is_done(&discovery));
 }
 
+/* A probe that nobody answers is sent again when its time is over and not before, as often as it
+ * may be tried, and then given up. */
+static void a_probe_has_its_time(void **state)
+{
+	struct discovery_packet out;
+	uint64_t now_ns = 5 * MS;
+	uint32_t transaction = 0;
+	(void)state;
+	use("node a id 9\nnic guid 1 ports 0-3\nkey 000102030405060708090a0b0c0d0e0f\n");
+	discovery_begin(&discovery, &map, &config);
+	for (unsigned i = 0; i < config.tries; i++, now_ns += config.timeout_ns) {
+		assert_true(discovery_next(&discovery, now_ns, &out));
+		if (i == 0)
+			transaction = out.packet.transaction;
+		assert_int_equal(out.packet.transaction, transaction);
+		assert_false(discovery_next(&discovery, now_ns, &out));
+		assert_int_equal(discovery_deadline_ns(&discovery), now_ns + config.timeout_ns);
+		assert_false(discovery_next(&discovery, now_ns + config.timeout_ns - 1, &out));
+		assert_false(discovery_is_done(&discovery));
+	}
+	assert_false(discovery_next(&discovery, now_ns, &out));
+	assert_true(discovery_is_done(&discovery));
+	assert_int_equal(discovery_deadline_ns(&discovery), UINT64_MAX);
+	assert_int_equal(discovery.sent, config.tries);
+	assert_int_equal(discovery.repeated, config.tries - 1);
+}
+
 /* With loss, what is found is true; with enough tries, it is all. */
 static void vs5_loss(void **state)
 {
@@ -393,6 +420,7 @@ int main(void)
 	        cmocka_unit_test(vs5_torus_with_a_cut),
 	        cmocka_unit_test(vs5_parallel_links_and_loops),
 	        cmocka_unit_test(vs3_only_with_the_key),
+	        cmocka_unit_test(a_probe_has_its_time),
 	        cmocka_unit_test(vs5_loss),
 	        cmocka_unit_test(vs2_longest_route),
 	        cmocka_unit_test(vs5_no_way),
