@@ -213,11 +213,8 @@ void frames_pump(struct split *split)
 {
 	enum split_way way = split_way_out(split);
 	if (way == WAY_ASK) {
-		while (queue_length(&split->queued) > 0) {
-			uint32_t slot = queue_pop(&split->queued);
-			split->slots[slot].state = SLOT_ASKED;
-			queue_push(&split->asked, slot);
-		}
+		while (queue_length(&split->queued) > 0)
+			queue_push(&split->asked, queue_pop(&split->queued));
 		frames_ask(split);
 		while (split->asks > 0 && frames_write(split, queue_peek(&split->asked))) {
 			queue_pop(&split->asked);

@@ -18,8 +18,7 @@ enum split_element {
 enum split_slot_state {
 	SLOT_FREE,
 	SLOT_TAKEN,
-	SLOT_QUEUED,
-	SLOT_ASKED,   /* pull-pull: an element was asked for */
+	SLOT_QUEUED,  /* pull-pull: an element may have been asked for */
 	SLOT_FLYING,  /* the operation is in flight */
 	SLOT_WRITTEN, /* the write has completed; BufferRDMAIndicate is to be sent */
 	SLOT_SHOWN    /* push-pull: the peer reads it */
