@@ -294,6 +294,8 @@ static int measure_all(const struct perf_options *options, struct perf_side *sid
 	static struct perf_plan plans[PERF_MAX_ROWS];
 	static struct perf_row rows[PERF_MAX_ROWS];
 	size_t count = make_plans(options, plans);
+	if (!options->json)
+		perf_report_begin(options);
 	for (size_t i = 0; i < count; i++)
 		if (!perf_measure(side, &plans[i], &rows[i], !options->json)) {
 			fprintf(stderr, "heddle perf: %s\n", side->failed);

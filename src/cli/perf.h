@@ -174,6 +174,8 @@ double floor_process_vm(struct perf_floor *floor, size_t bytes);
 double floor_memcpy(size_t bytes);
 
 /* --- perf_report.c --- */
+/* What is about to be measured. It may take long. */
+void perf_report_begin(const struct perf_options *options);
 void perf_report_text(const struct perf_options *options, const struct perf_row *rows, size_t count,
                       double cache_line_ns);
 bool perf_report_json(const struct perf_options *options, const struct perf_row *rows, size_t count,

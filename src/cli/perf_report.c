@@ -1,5 +1,6 @@
 /* The result of `heddle perf` as tables and as JSON. */
 #include <jansson.h>
+#include <sched.h>
 #include <stdio.h>
 
 #include "cli/perf.h"
@@ -70,13 +71,23 @@ static void bandwidth_table(const struct perf_row *rows, size_t count)
 	}
 }
 
-void perf_report_text(const struct perf_options *options, const struct perf_row *rows, size_t count,
-                      double cache_line_ns)
+void perf_report_begin(const struct perf_options *options)
 {
+	cpu_set_t processors;
 	printf("Two processes, %s, %s%s; up to %u requests in flight.\n",
 	       perf_report_type_name(options->type),
 	       options->sleeps ? "sleeping until something completes" : "polling",
 	       options->mapped ? ", memory that both map" : "", options->depth);
+	if (!options->sleeps && sched_getaffinity(0, sizeof(processors), &processors) == 0 &&
+	    CPU_COUNT(&processors) < 2)
+		puts("Both poll, and they have one processor: this takes a while, and --events is "
+		     "faster.");
+	fflush(stdout);
+}
+
+void perf_report_text(const struct perf_options *options, const struct perf_row *rows, size_t count,
+                      double cache_line_ns)
+{
 	latency_table(rows, count);
 	bandwidth_table(rows, count);
 	printf("\nLatency of send and write is half of a round trip, of read and atomic the time "

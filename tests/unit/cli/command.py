@@ -72,6 +72,19 @@ class Command(unittest.TestCase):
             self.assertEqual(done.returncode, 1, arguments)
             self.assertIn("No space left on device", done.stderr, arguments)
 
+    def test_perf_says_what_it_is_about_to_do(self):
+        """Into a file or a pipe, too, and before it is done: fifty million messages take a while."""
+        for command, words in (([], []), (["taskset", "-c", "0"], ["one processor"])):
+            perf = subprocess.Popen([*command, PROGRAM, "perf", "-L", "-n", "50m", "-o", "send"], stdout=subprocess.PIPE, text=True)
+            try:
+                self.assertIn("polling", perf.stdout.readline())
+                for word in words:
+                    self.assertIn(word, perf.stdout.readline())
+                self.assertIsNone(perf.poll())
+            finally:
+                perf.kill()
+                perf.communicate()
+
     def test_explain(self):
         """By number or name, Heddle's or that of libibverbs: what it means, and what to do."""
         for arguments, name, words in (
