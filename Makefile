@@ -15,8 +15,9 @@ build: build/build.ninja
 	@ninja -C build
 	@if test -x build/heddle; then ln -sfn build/heddle heddle; fi
 
+# As make install has it, which then finds everything built.
 build/build.ninja: | build-deps
-	@meson setup build -Dtests=false
+	@meson setup build -Dtests=false -Dprefix=$(PREFIX) -Dlibdir=lib
 
 everything: deps build/build.ninja ## build the tests and benchmarks, too
 	@meson configure build -Dtests=true >/dev/null 2>&1 || meson setup --reconfigure build -Dtests=true
