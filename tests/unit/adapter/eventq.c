@@ -292,6 +292,71 @@ static void ap7_a_waiting_thread_misses_nothing(void **state)
 	hdl_eventq_close(queue);
 }
 
+/* What a program may do with a queue in any thread, while another one takes its events. */
+struct bystander {
+	struct hdl_eventq *queue;
+	bool wants_fd;
+	atomic_bool over;
+	atomic_uint wrong; /* answers */
+};
+
+static void *stand_by(void *context)
+{
+	struct bystander *by = context;
+	while (!atomic_load_explicit(&by->over, memory_order_relaxed)) {
+		struct hdl_eventq_status status;
+		int result = hdl_eventq_wait(by->queue, 1);
+		by->wrong += result != 0 && result != -HDL_EAGAIN;
+		by->wrong += by->wants_fd && hdl_eventq_fd(by->queue) < 0;
+		by->wrong += eventq_in_set(by->queue);
+		by->wrong += hdl_eventq_query(by->queue, &status) != 0 || status.wild != 0;
+	}
+	return NULL;
+}
+
+static void *push_data_thread(void *context)
+{
+	const struct pusher *p = context;
+	for (uint64_t i = 0; i < p->rounds; i++)
+		while (deliver_var(p->first, &i, sizeof(i)) == EVENTQ_FULL)
+			sched_yield();
+	return NULL;
+}
+
+/* The thread sanitizer watches what this does without a lock. */
+static void any_thread_may_use_a_queue(void **state)
+{
+	(void)state;
+	for (unsigned round = 0; round < 10; round++) {
+		struct pusher p = {9, 1, 200};
+		struct bystander by = {.queue = open_queue(9, NULL), .wants_fd = round % 2 == 1};
+		pthread_t threads[3];
+		assert_int_equal(pthread_create(&threads[0], NULL, push_data_thread, &p), 0);
+		for (unsigned i = 1; i < 3; i++)
+			assert_int_equal(pthread_create(&threads[i], NULL, stand_by, &by), 0);
+		/* It does not wait: that takes the lock, which would hide who does not. */
+		for (uint64_t next = 0; next < p.rounds;) {
+			struct hdl_port_event events[8];
+			int taken = hdl_eventq_take(by.queue, events, 8);
+			for (int i = 0; i < taken; i++) {
+				uint64_t value = UINT64_MAX;
+				size_t bytes;
+				assert_int_equal(hdl_eventq_read(by.queue, &events[i], &value,
+				                                 sizeof(value), &bytes),
+				                 0);
+				assert_int_equal(value, next++);
+			}
+			if (taken == 0)
+				sched_yield();
+		}
+		atomic_store(&by.over, true);
+		for (unsigned i = 0; i < 3; i++)
+			pthread_join(threads[i], NULL);
+		assert_int_equal(by.wrong, 0);
+		assert_int_equal(hdl_eventq_close(by.queue), 0);
+	}
+}
+
 #define MANY 10000u
 
 /* A wait names the queues that have events, and touches no other. */
@@ -379,6 +444,47 @@ static void a_set_misses_nothing(void **state)
 	hdl_eventset_destroy(set);
 }
 
+struct set_waiter {
+	struct hdl_eventset *set;
+	atomic_uint turns;
+	atomic_bool over;
+};
+
+static void *wait_for_set(void *context)
+{
+	struct set_waiter *waiter = context;
+	struct hdl_eventq *ready[4];
+	while (!atomic_load_explicit(&waiter->over, memory_order_relaxed))
+		if (hdl_eventset_wait(waiter->set, ready, 4, 1) > 0)
+			atomic_fetch_add_explicit(&waiter->turns, 1, memory_order_relaxed);
+	return NULL;
+}
+
+/* Queues come and go, with events, while another thread waits for their set. */
+static void queues_leave_a_set_that_is_waited_for(void **state)
+{
+	(void)state;
+	struct set_waiter waiter = {.set = NULL};
+	struct hdl_eventq_attr attr = {.events = 32};
+	pthread_t thread;
+	assert_int_equal(hdl_eventset_create(adapter, &waiter.set), 0);
+	attr.set = waiter.set;
+	assert_int_equal(pthread_create(&thread, NULL, wait_for_set, &waiter), 0);
+	for (uint32_t i = 0; i < 200; i++) {
+		struct hdl_eventq *queue = open_queue(9, &attr);
+		assert_int_equal(deliver(9, HDL_PORT_DATA, i), EVENTQ_PLACED);
+		while (i % 2 == 0 &&
+		       atomic_load_explicit(&waiter.turns, memory_order_relaxed) <= i / 2)
+			sched_yield();
+		assert_int_equal(hdl_eventq_close(queue), 0);
+	}
+	atomic_store(&waiter.over, true);
+	pthread_join(thread, NULL);
+	assert_int_equal(hdl_eventset_wait(waiter.set, &(struct hdl_eventq *){NULL}, 1, 0),
+	                 -HDL_EAGAIN);
+	assert_int_equal(hdl_eventset_destroy(waiter.set), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -391,6 +497,8 @@ int main(void)
 	        cmocka_unit_test(ap7_a_waiting_thread_misses_nothing),
 	        cmocka_unit_test(ap7_ten_thousand_ports_in_one_set),
 	        cmocka_unit_test(a_set_misses_nothing),
+	        cmocka_unit_test(any_thread_may_use_a_queue),
+	        cmocka_unit_test(queues_leave_a_set_that_is_waited_for),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
