@@ -45,8 +45,10 @@ struct rig_node {
 	uint32_t sent_count;
 	struct ap_event events[FRAMES];
 	uint32_t event_count;
-	uint32_t changes; /* how often the sink was told that a connection has changed, */
-	bool pointed;     /* and where it led then */
+	uint32_t changes;        /* how often the sink was told that a connection has changed, */
+	bool pointed;            /* and where it led then */
+	struct ci_status status; /* the last reply */
+	uint32_t replies;
 };
 
 static struct rig_node *a, *b;
@@ -93,11 +95,27 @@ static void rig_response(void *context, struct ap_conn *conn, uint32_t token, ui
 	(void)data;
 	(void)bytes;
 }
+static void rig_look(void *context, const struct ap_port *port, uint32_t *events, uint32_t *blocked)
+{
+	(void)context;
+	(void)port;
+	*events = 33;
+	*blocked = 1;
+}
+static void rig_status(void *context, struct ap_conn *conn, const struct ci_status *status)
+{
+	struct rig_node *rig = context;
+	(void)conn;
+	rig->status = *status;
+	rig->replies++;
+}
 static const struct ap_sink rig_sink = {.reserve = rig_reserve,
                                         .commit = rig_commit,
                                         .changed = rig_changed,
                                         .event = rig_event,
-                                        .response = rig_response};
+                                        .response = rig_response,
+                                        .look = rig_look,
+                                        .status = rig_status};
 
 static enum move_result rig_copy(void *context, enum move_side side, const struct span *to,
                                  size_t to_count, const struct span *from, size_t from_count)
@@ -742,6 +760,110 @@ static void ap3_who_follows_learns_where_it_no_longer_points(void **state)
 	assert_int_equal(a->changes, 0);
 }
 
+/* Where extents are not checked, offsets wrap at the end of the aperture. */
+static void ap5_offsets_wrap_where_extents_are_not_checked(void **state)
+{
+	(void)state;
+	connect_checked(HDL_CHECK_DEFAULT & ~HDL_CHECK_EXTENT, false);
+	assert_true(ap_put(&a->conn, CI_DATA, SIZE - 4, "the end", 7));
+	(void)carry(a, b);
+	assert_memory_equal(b->memory + SIZE - 4, "the ", 4);
+	assert_memory_equal(b->memory, "end", 4);
+	assert_int_equal(counted(b, HDL_APERTURE_COUNTER_BYTES_IN), 7);
+}
+
+/* STATUS: what the port is, and what its queue is; its application learns who asked. */
+static void ap7_status_tells_of_the_port_and_its_queue(void **state)
+{
+	(void)state;
+	struct ap_path path = path_to(b);
+	b->port.signals = HDL_SIGNAL_STATUS;
+	b->port.rejected = 5;
+	ap_ask_status(&a->conn, &path, PORT, 0x1234);
+	(void)carry(a, b);
+	assert_true(b->event_count == 1 && b->events[0].kind == CI_STATUS);
+	assert_int_equal(b->events[0].index, a->conn.own.index);
+	assert_memory_equal(b->events[0].source, path_to(a).host, 16);
+	(void)carry(b, a);
+	assert_int_equal(a->replies, 1);
+	assert_int_equal(a->status.token, 0x1234);
+	static const uint32_t values[CI_STATUSES] = {0, 0, 0, 5, 33, 1};
+	assert_memory_equal(a->status.values, values, sizeof(values));
+	assert_false(a->conn.asks_status);
+}
+
+/* Every answer is work that was done: whoever drives the node goes on. */
+static void answers_count_as_work(void **state)
+{
+	(void)state;
+	connect_checked(HDL_CHECK_DEFAULT, false);
+	assert_int_equal(ap_run(&a->node), 0);
+	ap_ask_alive(&a->conn);
+	(void)ap_run(&a->node);
+	take(a, b, 0);
+	assert_int_equal(ap_run(&b->node), 1); /* ALIVEACK */
+	a->sent_count = b->sent_count = 0;
+	store_and_damage();
+	take(a, b, 0);
+	assert_int_equal(ap_run(&b->node), 1); /* ERROR */
+	take(b, a, 0);
+	a->sent_count = 0;
+	assert_int_equal(ap_run(&a->node), 2); /* what is missing */
+	take(a, b, 0);
+	assert_int_equal(ap_run(&b->node), 1); /* ALIVEACK */
+	assert_int_equal(ap_run(&b->node), 0);
+}
+
+/* The ALIVE at the head of a frame arrives, and the data behind it gets lost. */
+static void take_alive(struct rig_node *from, struct rig_node *to, uint32_t which)
+{
+	struct ap_path path = path_to(from);
+	struct ci_reader reader;
+	struct ci_writer writer;
+	struct ci_packet packet;
+	uint8_t frame[200];
+	ci_open(&reader, from->sent[which].frame, from->sent[which].bytes);
+	if (ci_next(&reader, &packet) != CI_OK || packet.kind != CI_ALIVE)
+		return;
+	ci_begin(&writer, frame, sizeof(frame));
+	assert_true(ci_put(&writer, &packet));
+	ap_take(&to->node, frame, writer.used, &path);
+}
+
+/* Data gets lost all the time. Neither ALIVE from the peer nor its answers to ours keep the
+ * connection: the peer has to answer the data. */
+static void ap3_signs_of_life_beside_data(void **state)
+{
+	(void)state;
+	for (unsigned answers = 0; answers < 2; answers++) {
+		uint64_t now = a->node.now_ns;
+		uint64_t end = now + 2 * AP_SILENT_NS;
+		uint32_t heard = 0;
+		connect_checked(HDL_CHECK_DEFAULT, false);
+		assert_true(ap_put(&a->conn, CI_DATA, 0, "lost", 4));
+		for (; a->conn.state == HDL_APERTURE_OPEN && now < end; now += 100000000) {
+			ap_tick(&a->node, now);
+			(void)ap_run(&a->node);
+			b->node.now_ns = now;
+			for (uint32_t i = 0; answers && i < a->sent_count; i++)
+				take_alive(a, b, i);
+			a->sent_count = 0;
+			b->conn.awaiting = false;
+			if (!answers && now % (2 * AP_TIMEOUT_NS) == 0)
+				ap_ask_alive(&b->conn);
+			(void)ap_run(&b->node);
+			for (uint32_t i = 0; i < b->sent_count; i++, heard++)
+				take(b, a, i);
+			b->sent_count = 0;
+		}
+		assert_true(heard > 2);
+		assert_int_equal(a->conn.state, HDL_APERTURE_FAILED);
+		assert_int_equal(a->conn.reason, HDL_REASON_SILENT);
+		rig_end(state);
+		rig_begin(state);
+	}
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, rig_begin, rig_end)
 int main(void)
 {
@@ -764,6 +886,10 @@ int main(void)
 	        TEST(ap3_what_is_kept_back_is_no_gap),
 	        TEST(ap3_rejects_are_counted_at_both_ends),
 	        TEST(ap3_who_follows_learns_where_it_no_longer_points),
+	        TEST(ap5_offsets_wrap_where_extents_are_not_checked),
+	        TEST(ap7_status_tells_of_the_port_and_its_queue),
+	        TEST(answers_count_as_work),
+	        TEST(ap3_signs_of_life_beside_data),
 	};
 	return cmocka_run_group_tests(all, NULL, NULL);
 }
