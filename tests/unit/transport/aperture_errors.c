@@ -864,6 +864,45 @@ static void ap3_signs_of_life_beside_data(void **state)
 	}
 }
 
+/* An end that has closed has said so, and owes nothing else. */
+static void ap3_nothing_is_owed_after_the_end(void **state)
+{
+	(void)state;
+	connect_checked(HDL_CHECK_DEFAULT, false);
+	store_and_damage();
+	take(a, b, 0);
+	assert_int_equal(b->conn.gap_due, HDL_REASON_DAMAGED);
+	ap_close(&b->conn, true);
+	(void)ap_run(&b->node);
+	assert_int_equal(counted(b, HDL_APERTURE_COUNTER_ERRORS_OUT), 0);
+	assert_int_equal(counted(b, HDL_APERTURE_COUNTER_FRAMES_OUT), 2); /* ACCEPT, CLOSE */
+	(void)carry(b, a);
+	assert_int_equal(a->conn.state, HDL_APERTURE_CLOSED);
+}
+
+/* ACCEPT got lost: CONNECT is repeated, answered again, and the node knows that it has to run. */
+static void ap3_accept_is_repeated(void **state)
+{
+	(void)state;
+	struct ap_path path = path_to(b), from = path_to(a);
+	ap_connect(&a->conn, &path, PORT);
+	(void)ap_run(&a->node);
+	take(a, b, 0);
+	struct ap_waiting *waiting = ap_waiting_find(&b->port, 0);
+	assert_non_null(waiting);
+	assert_true(ap_accept(&b->port, waiting, &b->conn));
+	for (unsigned i = 0; i < 2; i++) {
+		assert_true(ap_waits(&b->node));
+		(void)ap_run(&b->node);
+		assert_int_equal(b->sent_count, i + 1);
+		assert_false(ap_waits(&b->node));
+		ap_take(&b->node, a->sent[0].frame, a->sent[0].bytes, &from);
+	}
+	assert_int_equal(counted(b, HDL_APERTURE_COUNTER_ACCEPTS), 1);
+	take(b, a, 1);
+	assert_int_equal(a->conn.state, HDL_APERTURE_OPEN);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, rig_begin, rig_end)
 int main(void)
 {
@@ -890,6 +929,8 @@ int main(void)
 	        TEST(ap7_status_tells_of_the_port_and_its_queue),
 	        TEST(answers_count_as_work),
 	        TEST(ap3_signs_of_life_beside_data),
+	        TEST(ap3_nothing_is_owed_after_the_end),
+	        TEST(ap3_accept_is_repeated),
 	};
 	return cmocka_run_group_tests(all, NULL, NULL);
 }
