@@ -11,6 +11,7 @@
 
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <heddle/aperture.h>
 #include <heddle/eventq.h>
@@ -693,6 +694,32 @@ static void ap2_addresses_that_are_taken(void **state)
 	munmap(taken, bytes);
 }
 
+/* A range for which there are no addresses leaves nothing behind: the next one is as ever. */
+static void ap2_a_range_without_room(void **state)
+{
+	skip_without_addresses();
+	struct pair *p = *state;
+	struct hdl_aperture *aperture = opened(p->a, BYTES), *second = opened(p->a, BYTES);
+	struct rlimit before, few;
+	void *range, *first;
+	uint64_t offset = 7;
+	assert_int_equal(hdl_aperture_map(aperture, 12, &first, NULL), 0);
+	assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+	few = before;
+	few.rlim_cur = mapped_pages() * 4096 + (64ul << 20);
+	assert_int_equal(setrlimit(RLIMIT_AS, &few), 0);
+	int result = hdl_aperture_map(second, 30, &range, NULL);
+	assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+	assert_int_equal(result, -HDL_ENOMEM);
+	assert_int_equal(hdl_aperture_map(second, 30, &range, NULL), 0);
+	assert_ptr_equal(hdl_aperture_find(p->a, range, &offset), second);
+	assert_int_equal(offset, 0);
+	assert_ptr_equal(hdl_aperture_find(p->a, first, &offset), aperture);
+	assert_int_equal(hdl_aperture_free(second), 0);
+	assert_null(hdl_aperture_find(p->a, range, NULL));
+	assert_int_equal(hdl_aperture_free(aperture), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest all[] = {
@@ -714,6 +741,7 @@ int main(void)
 	        TEST(ap2_an_address_tells_the_aperture),
 	        TEST(ap2_addresses_are_not_reserved),
 	        TEST(ap2_addresses_that_are_taken),
+	        TEST(ap2_a_range_without_room),
 	};
 	return cmocka_run_group_tests(all, NULL, NULL);
 }
