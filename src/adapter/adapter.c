@@ -222,6 +222,8 @@ static struct hdl_adapter *new_adapter(const struct hdl_open_attr *attr,
 	adapter->guid = prng_next(&adapter->prng);
 	adapter->agent.sock = adapter->drive.bell = adapter->drive.nudge = adapter->drive.epoll =
 	        adapter->drive.events.fd = adapter->peers.tables.fd = adapter->drive.rope = -1;
+	adapter->peers.segments.pagemap = adapter->peers.segments.watch = -1;
+	unmapped_begin(adapter);
 	pthread_mutex_init(&adapter->agent.ask_lock, NULL);
 	/* A program may exit inside a signal handler, in the middle of one of our calls. An
 	 * error-checking mutex then refuses the lock (cm_settle()). */
@@ -292,7 +294,6 @@ int adapter_open(const struct hdl_open_attr *attr, const struct adapter_env *env
 	if (result == 0) {
 		segment_begin(&adapter->peers.segments, adapter->peers.tables.segments,
 		              attr->on_node);
-		unmapped_begin(adapter);
 		adapter_introduce(adapter, attr, env);
 	}
 	if (result == 0 && attr->on_node)

@@ -303,6 +303,25 @@ static void vs_meet(struct agent *agent, struct client *client, struct agent_req
 		vs_tell_gone(client, number);
 }
 
+/* @client cannot use the lanes to another member. */
+static void vs_part(struct agent *agent, struct client *client, struct agent_request *request)
+{
+	(void)agent;
+	struct vs_member *member = client->vs;
+	uint32_t number = request->msg.u.vs_gone.member;
+	if (member == NULL || !member->welcome || number >= BOARD_MEMBERS) {
+		client_refuse(client, EPROTO, "the message makes no sense");
+		return;
+	}
+	struct vs_member *other = member->node->members[number];
+	if (other == NULL || (member->met >> number & 1) == 0)
+		return;
+	member->met &= ~(1ull << number);
+	other->met &= ~(1ull << member->number);
+	vs_tell_gone(other->client, member->number);
+	vs_changed(member->node);
+}
+
 /* @member has come back. Those that it has lanes to, and that have come back as well, are its
  * peers; it forgets the others. */
 static void vs_meet_again(struct vs_member *member)
@@ -312,7 +331,7 @@ static void vs_meet_again(struct vs_member *member)
 	for (uint64_t left = member->asked.known; left != 0; left &= left - 1) {
 		unsigned number = (unsigned)__builtin_ctzll(left);
 		struct vs_member *other = member->node->members[number];
-		if (other != NULL && have_lanes(member, other)) {
+		if (other != NULL && other != member && have_lanes(member, other)) {
 			vs_have_met(member, other);
 			continue;
 		}
@@ -548,6 +567,7 @@ static void vs_observe(struct agent *agent, struct client *client, struct agent_
 static const struct service_kind vs_kinds[] = {
         {AGENT_VS_ATTACH, AGENT_MSG_BYTES(vs_attach), true, vs_attach},
         {AGENT_VS_MEET, AGENT_MSG_BYTES(vs_gone), true, vs_meet},
+        {AGENT_VS_GONE, AGENT_MSG_BYTES(vs_gone), true, vs_part},
         {AGENT_VS_PORT, AGENT_MSG_BYTES(vs_port), true, vs_set_port},
         {AGENT_VS_OBSERVE, AGENT_MSG_HEADER_BYTES, true, vs_observe},
 };

@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <unistd.h>
 
 /* What the process was started with: taken when we are loaded, before the program pins threads. */
 static cpu_set_t processors;
@@ -10,7 +11,8 @@ static bool known;
 
 __attribute__((constructor)) static void thread_remember_processors(void)
 {
-	known = sched_getaffinity(0, sizeof(processors), &processors) == 0;
+	/* Of the first thread: another one that loads us may be pinned already. */
+	known = sched_getaffinity(getpid(), sizeof(processors), &processors) == 0;
 }
 
 int thread_start(pthread_t *thread, void *(*run)(void *context), void *context)

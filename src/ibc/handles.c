@@ -229,6 +229,8 @@ static void client_settle(struct client *client)
 			continue;
 		}
 		*at = kept->next;
+		if (client->kept_last == kept)
+			client->kept_last = last; /* a NACK to ourselves is kept behind it */
 		client->kept_count--;
 		client->kept_from[kept->from]--;
 		if (handle != NULL) {

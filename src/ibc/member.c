@@ -25,7 +25,7 @@
 #define LOOK_NS        10000000u   /* how often to look at the agent's socket without a hint */
 #define ALONE_NS       500000000u  /* without an agent, until a port process starts one */
 #define RETRY_NS       1000000000u /* between attempts to find an agent */
-#define MEET_WAIT_NS   5000000000u /* for the agent to make lanes */
+#define MEET_WAIT_NS   100000000u  /* for the agent to make lanes, the first time that we ask */
 
 bool member_begin(struct member *member, const struct member_owner *owner, const char *node,
                   const uint8_t key[AGENT_VS_KEY_BYTES])
@@ -159,6 +159,7 @@ static void member_return(struct member *member)
 	 * will start one; it is our turn when none did. */
 	bool start = (member->flags & AGENT_VS_PORTS) == 0 || now - member->alone_ns > ALONE_NS;
 	member_close(&member->agent);
+	member->asked = 0;
 	member->agent = find_agent_socket(start);
 	member->look_ns = now + (start ? RETRY_NS : LOOK_NS); /* not before, if there is none */
 	if (member->agent < 0)
@@ -210,6 +211,17 @@ static void hear_attached(struct member *member, const struct agent_vs_attached 
 	}
 }
 
+/* We cannot use the lanes to @number that the agent made: the other end must not write to them, and
+ * may ask for others. */
+static void member_part(struct member *member, uint32_t number)
+{
+	struct agent_msg msg = {
+	        .version = AGENT_VERSION, .kind = AGENT_VS_GONE, .u.vs_gone = {.member = number}};
+	unixsock_send(member->agent, &msg, sizeof(msg), NULL, 0);
+	member->gone |= 1ull << number;
+	member->asked &= ~(1ull << number);
+}
+
 static void hear_peer(struct member *member, const struct agent_vs_peer *told, int *fds,
                       int fd_count)
 {
@@ -220,6 +232,7 @@ static void hear_peer(struct member *member, const struct agent_vs_peer *told, i
 	void *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
 	if (block == MAP_FAILED) {
 		log_error("cannot map the lanes to another client: %m; raise \"ulimit -v\"");
+		member_part(member, told->member);
 		return;
 	}
 	member_drop_peer(member, told->member);
@@ -234,6 +247,21 @@ static void hear_peer(struct member *member, const struct agent_vs_peer *told, i
 	                                      .apids = told->apids};
 	member->known |= 1ull << told->member;
 	member->gone &= ~(1ull << told->member);
+	member->asked &= ~(1ull << told->member);
+	if (!member->armed)
+		return;
+	/* Another thread sleeps on the bell, and did not know of this lane when it armed the
+	 * others. */
+	ring_arm(&peer->end.rx);
+	barrier_everyone();
+	if (ring_waits(&peer->end.rx))
+		bell_ring(member->rope);
+}
+
+static void hear_gone(struct member *member, uint32_t number)
+{
+	member->gone |= 1ull << number;
+	member->asked &= ~(1ull << number);
 }
 
 /* Read one message. False: there is none now, or the agent has gone. */
@@ -247,6 +275,7 @@ static bool member_hear_one(struct member *member)
 	if (got <= 0) {
 		member_close(&member->agent);
 		member->alone_ns = clock_now_ns();
+		member->asked = 0;
 		return false;
 	}
 	if (got == (ssize_t)sizeof(msg) && msg.kind == AGENT_REFUSED) {
@@ -258,7 +287,7 @@ static bool member_hear_one(struct member *member)
 		else if (msg.kind == AGENT_VS_PEER)
 			hear_peer(member, &msg.u.vs_peer, fds, fd_count);
 		else if (msg.kind == AGENT_VS_GONE && msg.u.vs_gone.member < BOARD_MEMBERS)
-			member->gone |= 1ull << msg.u.vs_gone.member;
+			hear_gone(member, msg.u.vs_gone.member);
 	}
 	for (int i = 0; i < fd_count; i++)
 		if (fds[i] >= 0)
@@ -270,10 +299,13 @@ static bool member_hear_one(struct member *member)
  * still in their lanes. */
 static void member_bury(struct member *member)
 {
-	for (uint64_t left = member->gone & member->known; left != 0; left &= left - 1) {
+	for (uint64_t left; (left = member->gone & member->known) != 0;) {
 		unsigned number = (unsigned)__builtin_ctzll(left);
-		member->owner->leaves(member, number);
-		member_drop_peer(member, number);
+		const void *block = member->peers[number].block;
+		member->gone &= ~(1ull << number);
+		member->owner->leaves(member, number); /* may send, and so hear of more */
+		if (member->peers[number].block == block)
+			member_drop_peer(member, number);
 	}
 	member->gone = 0;
 }
@@ -307,6 +339,18 @@ void member_look_slowly(struct member *member)
 		member->look_ns = now + LOOK_NS;
 }
 
+/* If the agent was replaced, have the next one know what we hold before we ask it for more. */
+static void member_come_back(struct member *member, uint64_t end_ns)
+{
+	if (member->agent < 0)
+		member_return(member);
+	while (member->agent >= 0 && member->returning && clock_now_ns() < end_ns) {
+		struct pollfd news = {.fd = member->agent, .events = POLLIN};
+		if (!member_hear_one(member) && member->agent >= 0 && member->returning)
+			poll(&news, 1, 100);
+	}
+}
+
 int member_attach(struct member *member, unsigned apid, uint32_t flags)
 {
 	bool first = member->board == NULL;
@@ -314,7 +358,11 @@ int member_attach(struct member *member, unsigned apid, uint32_t flags)
 	if (first)
 		member->flags = flags & (AGENT_VS_PORTS | AGENT_VS_PLAIN);
 	for (unsigned tries = 0; tries < 3; tries++) { /* an agent may end while we ask it */
-		if (member->agent < 0 && (member->agent = find_agent_socket(true)) < 0)
+		if (!first)
+			member_come_back(member, end);
+		else if (member->agent < 0)
+			member->agent = find_agent_socket(true);
+		if (member->agent < 0)
 			return -ECONNREFUSED;
 		member->answer = MEMBER_NO_ANSWER;
 		if (!member_ask(member, apid, flags, first))
@@ -334,8 +382,6 @@ int member_attach(struct member *member, unsigned apid, uint32_t flags)
 		}
 		if (member->agent >= 0)
 			return member->answer;
-		if (!first)
-			member_return(member);
 	}
 	return -ECONNREFUSED;
 }
@@ -365,14 +411,21 @@ bool member_reach(struct member *member, unsigned to)
 		return true;
 	if (to >= BOARD_MEMBERS || to == member->number || member_is_alone(member))
 		return false;
-	member->gone &= ~(1ull << to);
-	if (unixsock_send(member->agent, &msg, sizeof(msg), NULL, 0) != 0)
-		return false;
-	while (!member_has(member, to) && (member->gone >> to & 1) == 0 && member->agent >= 0 &&
-	       clock_now_ns() < end) {
+	/* Once asked, the agent is not waited for again: it may be slow, or unable to pass
+	 * descriptors, and whoever sends has more to do. */
+	bool waits = (member->asked >> to & 1) == 0;
+	if (waits) {
+		if (unixsock_send(member->agent, &msg, sizeof(msg), NULL, 0) != 0)
+			return false;
+		member->asked |= 1ull << to;
+	}
+	while ((member->asked >> to & 1) != 0 && member->agent >= 0) {
 		struct pollfd news = {.fd = member->agent, .events = POLLIN};
-		if (!member_hear_one(member) && member->agent >= 0)
-			poll(&news, 1, 100);
+		if (member_hear_one(member))
+			continue;
+		if (!waits || member->agent < 0 || clock_now_ns() >= end)
+			break;
+		poll(&news, 1, 10);
 	}
 	return member_has(member, to);
 }
@@ -430,6 +483,7 @@ enum member_took member_take(struct member *member, unsigned from, uint8_t *copy
 
 bool member_arm(struct member *member, uint64_t ignored)
 {
+	member->armed = true;
 	for (uint64_t left = member->known; left != 0; left &= left - 1)
 		ring_arm(&member->peers[__builtin_ctzll(left)].end.rx);
 	barrier_everyone();
@@ -443,6 +497,7 @@ bool member_arm(struct member *member, uint64_t ignored)
 
 void member_disarm(struct member *member)
 {
+	member->armed = false;
 	for (uint64_t left = member->known; left != 0; left &= left - 1)
 		ring_disarm(&member->peers[__builtin_ctzll(left)].end.rx);
 }

@@ -47,6 +47,7 @@ struct member {
 	uint64_t apids; /* by bits */
 	uint64_t known; /* peers, by bits */
 	uint64_t gone;  /* those that the agent calls gone, until we let go of them */
+	uint64_t asked; /* those for whose lanes the agent was asked, and has not answered */
 	struct member_peer peers[BOARD_MEMBERS];
 
 	uint32_t seen;     /* the generation of the board when we last read what the agent said */
@@ -54,6 +55,7 @@ struct member {
 	uint64_t look_ns;  /* when to look at the agent's socket, whatever the board says */
 	uint64_t alone_ns; /* when the agent went */
 	uint64_t agents;   /* how often the agent was replaced */
+	bool armed;        /* between member_arm() and member_disarm() */
 	bool lost;         /* the agent refused what we had: nobody can reach us */
 	bool returning;    /* asked the next agent for what we have */
 	int answer;        /* to ATTACH: the APID, -errno, or MEMBER_NO_ANSWER */
@@ -95,8 +97,13 @@ static inline bool member_is_alone(const struct member *member)
 {
 	return member->agent < 0 || member->returning;
 }
-/* Have the agent make lanes to @to, unless there are some. False: there is no such member, or no
- * agent at the moment. */
+/* The agent was asked for lanes to @to, and has not answered yet. */
+static inline bool member_waits_for(const struct member *member, unsigned to)
+{
+	return to < BOARD_MEMBERS && (member->asked >> to & 1) != 0;
+}
+/* Have the agent make lanes to @to, unless there are some. False: there is no such member, no agent
+ * at the moment, or it has not answered; it is waited for only the first time, and shortly. */
 bool member_reach(struct member *member, unsigned to);
 /* There is a lane to @to, which has a reader that may make room. */
 static inline bool member_has(const struct member *member, unsigned to)

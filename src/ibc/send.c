@@ -27,11 +27,11 @@ static bool put_one(struct client *client, unsigned to, const struct record *rec
 	return put;
 }
 
-/* Is it worth waiting for room in the lane to member @to? Without an agent there is nobody to make
- * the lane, but another agent comes soon. */
+/* Is it worth waiting for room in the lane to member @to? The agent may make it soon; without an
+ * agent there is nobody to do so, but another agent comes soon. */
 static bool may_have_room(const struct member *member, unsigned to)
 {
-	return member_has(member, to) || member_is_alone(member);
+	return member_has(member, to) || member_is_alone(member) || member_waits_for(member, to);
 }
 
 /* Put @record into the lane to member @to, which holds the port @port. */

@@ -216,7 +216,7 @@ int tpt_replace_run(struct tpt *tpt, struct hdl_key key, const struct tpt_region
 		e.seq = old.seq;
 		e.instance = old.instance;
 		e.tag = old.tag;
-		e.flags = old.flags;
+		e.flags = old.flags & (uint8_t)~TPT_TOLD; /* other memory */
 		slot_put(slot, &e);
 	}
 	lock_drop(&tpt->lock);

@@ -55,6 +55,7 @@
  *     VS_PEER {member, side}               <--  to both; + lanes, bell
  *     VS_GONE {member}                     <--  it left, to all that met it; or there is no such
  *                                               member, to the one that asked
+ *   VS_GONE {member}                     -->  its lanes cannot be used: the other end hears VS_GONE
  *   VS_PORT {port, NIC, state}           -->  from the process that runs the hardware ports
  *   OOB_ATTACH                           -->  we have ports with event queues (port/oob.h)
  *     OOB_ATTACHED                         <--  + block, bell
@@ -76,7 +77,7 @@
 
 #include "port/udp.h"
 
-#define AGENT_VERSION  24u
+#define AGENT_VERSION  25u
 #define AGENT_SOCKET   "agent.sock"
 #define AGENT_LOCK     "agent.lock"
 #define AGENT_ROVER    "agent.next"

@@ -209,7 +209,8 @@ static void layout_take(struct layout *layout, const struct block_head *head, of
 		layout->interfaces++;
 		return;
 	case BLOCK_RESERVE:
-		if (head->magic == RESERVE_MAGIC && head->length >= RESERVE_LEAST) {
+		if (head->magic == RESERVE_MAGIC && head->length >= RESERVE_LEAST &&
+		    head->length <= PCAPNG_RESERVE_BYTES) {
 			layout->reserve_at = at;
 			layout->reserve_bytes = head->length;
 		}

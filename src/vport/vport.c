@@ -362,9 +362,12 @@ static const struct member_owner vport_owner = {.leaves = vport_lane_ends,
 static void vport_watch_agent(struct vport *vport)
 {
 	struct epoll_event interest = {.events = EPOLLIN, .data.u64 = WATCH_OTHER};
-	if (vport->watched == vport->member.agent)
+	/* The next agent's socket may have the number of the former's, which is closed, and so out
+	 * of the set. */
+	if (vport->watched == vport->member.agent && vport->watched_agents == vport->member.agents)
 		return;
-	vport->watched = vport->member.agent; /* the former one is closed, and so out of the set */
+	vport->watched = vport->member.agent;
+	vport->watched_agents = vport->member.agents;
 	if (vport->watched >= 0)
 		epoll_ctl(vport->epoll, EPOLL_CTL_ADD, vport->watched, &interest);
 }

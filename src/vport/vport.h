@@ -19,9 +19,10 @@ struct vport {
 	const struct topology *topology;
 	const struct topology_node *node;
 	struct port ports[VSWITCH_HARDWARE_PORTS];
-	int epoll, watched;  /* the agent's socket that is in it */
-	uint64_t board;      /* whose applications were copied, */
-	uint32_t generation; /* when it was this old */
+	int epoll, watched;      /* the agent's socket that is in it, */
+	uint64_t watched_agents; /* and member.agents then */
+	uint64_t board;          /* whose applications were copied, */
+	uint32_t generation;     /* when it was this old */
 	bool stop;
 	uint64_t now_ns, tick_ns;
 	struct pcapng *capture; /* NULL: nothing is captured */

@@ -10,7 +10,14 @@
 
 static bool aperture_stores(void *context, uint64_t offset, const void *data, uint64_t bytes)
 {
-	return hdl_aperture_store(context, offset, data, bytes, 0) == 0;
+	struct hdl_aperture *aperture = context;
+	int result = hdl_aperture_store(aperture, offset, data, bytes, 0);
+	if (result == -HDL_EAGAIN) { /* what the peer waits for is sent when there is room again */
+		adapter_lock(aperture->adapter);
+		aperture->placed_again = aperture->placed != NULL;
+		adapter_unlock(aperture->adapter);
+	}
+	return result == 0;
 }
 
 static bool aperture_stores_locked(void *context, uint64_t offset, const void *data, uint64_t bytes)

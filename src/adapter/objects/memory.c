@@ -104,6 +104,7 @@ static int mr_made(struct hdl_mr *mr, int result, struct hdl_mr **out)
 static bool may_map(struct hdl_adapter *adapter, uint64_t host, uint64_t length,
                     struct segment *found)
 {
+	unmapped_settle(adapter);
 	if (length == 0 || adapter->peers.segments.pagemap < 0)
 		return false;
 	adapter_lock(adapter);
@@ -196,6 +197,7 @@ int hdl_mr_register_pages(struct hdl_pd *pd, const struct hdl_register *reg, str
 	if (mr == NULL)
 		return -HDL_ENOMEM;
 	mr->probed = reg->access;
+	unmapped_settle(pd->adapter);
 	adapter_lock(pd->adapter);
 	result = tpt_insert_pages(&pd->adapter->tpt, pd->number, TPT_REGION, 0, reg, &mr->key);
 	adapter_unlock(pd->adapter);

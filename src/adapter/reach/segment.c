@@ -38,6 +38,14 @@ void segment_unwatch(struct segments *segments)
 	segments->watch = -1;
 }
 
+/* Where it is now, no segment names it. */
+static struct span forget_remapped(int watch, const struct uffd_msg *msg)
+{
+	struct uffdio_range to = {msg->arg.remap.to, msg->arg.remap.len};
+	ioctl(watch, UFFDIO_UNREGISTER, &to);
+	return (struct span){msg->arg.remap.from, msg->arg.remap.len};
+}
+
 bool segment_hear(int watch, struct span *range)
 {
 	struct uffd_msg msg;
@@ -46,7 +54,7 @@ bool segment_hear(int watch, struct span *range)
 			*range = (struct span){msg.arg.remove.start,
 			                       msg.arg.remove.end - msg.arg.remove.start};
 		else if (msg.event == UFFD_EVENT_REMAP)
-			*range = (struct span){msg.arg.remap.from, msg.arg.remap.len};
+			*range = forget_remapped(watch, &msg);
 		else
 			continue;
 		return true;
@@ -56,19 +64,27 @@ bool segment_hear(int watch, struct span *range)
 
 /* If that fails, another adapter of this process watches the memory, or it is of a kind that cannot
  * be watched. */
-static void watch_begin(const struct segments *segments, const struct segment *s)
+static void watch_begin(const struct segments *segments, struct segment_own *own)
 {
-	struct uffdio_register range = {.range = {s->addr, s->length},
+	struct uffdio_register range = {.range = {own->segment.addr, own->segment.length},
 	                                .mode = UFFDIO_REGISTER_MODE_WP};
-	if (segments->watch >= 0)
-		ioctl(segments->watch, UFFDIO_REGISTER, &range);
+	if (segments->watch >= 0 && !own->watched)
+		own->watched = ioctl(segments->watch, UFFDIO_REGISTER, &range) == 0;
 }
 
-static void watch_end(const struct segments *segments, const struct segment *s)
+static void watch_end(const struct segments *segments, const struct segment_own *own)
 {
-	struct uffdio_range range = {s->addr, s->length};
-	if (segments->watch >= 0)
+	struct uffdio_range range = {own->segment.addr, own->segment.length};
+	if (segments->watch >= 0 && own->watched)
 		ioctl(segments->watch, UFFDIO_UNREGISTER, &range);
+}
+
+void segment_end_watches(struct segments *segments)
+{
+	for (uint32_t i = 0; i < SEGMENT_MAX; i++) {
+		watch_end(segments, &segments->own[i]);
+		segments->own[i].watched = false;
+	}
 }
 
 /* --- segments --- */
@@ -116,11 +132,11 @@ static void close_own(const struct segment *s)
 
 static void segment_take_out(struct segments *segments, uint32_t index)
 {
-	struct segment gone = segments->own[index].segment;
+	struct segment_own gone = segments->own[index];
 	segments->own[index] = (struct segment_own){.segment = {.fd = -1}};
 	segment_publish(segments, index);
 	watch_end(segments, &gone);
-	close_own(&gone);
+	close_own(&gone.segment);
 }
 
 void segment_forget(struct segments *segments, uint64_t addr, uint64_t length)
@@ -144,7 +160,7 @@ static void segment_grow(struct segments *segments, uint32_t index, const struct
 	}
 	s->length = (found_end > end ? found_end : end) - s->addr;
 	s->generation = ++segments->last_generation;
-	watch_begin(segments, s);
+	segments->own[index].watched = false; /* not all of it */
 	segment_publish(segments, index);
 }
 
@@ -184,12 +200,13 @@ struct segment_ref segment_take(struct segments *segments, uint64_t addr, uint64
 		segments->own[known].segment = *found;
 		segments->own[known].segment.generation = ++segments->last_generation;
 		segments->own[known].birth = segments->last_generation;
-		watch_begin(segments, found);
+		segments->own[known].watched = false;
 		segment_publish(segments, known);
 	} else {
 		fd_close(found->fd);
 		return (struct segment_ref){0};
 	}
+	watch_begin(segments, &segments->own[known]);
 	segments->own[known].regions++;
 	return (struct segment_ref){known, segments->own[known].birth};
 }

@@ -104,6 +104,7 @@ struct segment_own {
 	struct segment segment;
 	uint64_t birth;   /* identifies the segment; the generation changes when it grows */
 	uint32_t regions; /* number of regions in it */
+	bool watched;     /* by this adapter */
 };
 
 struct segments {
@@ -133,6 +134,8 @@ void segment_forget(struct segments *segments, uint64_t addr, uint64_t length);
  * (userfaultfd(2) with UFFD_USER_MODE_ONLY, events, and write protection of shared memory: Linux
  * 5.19). Segments that are made from then on are watched. */
 int segment_watch(struct segments *segments);
+/* From now on no unmapping of memory waits for the descriptor to be read. */
+void segment_end_watches(struct segments *segments);
 void segment_unwatch(struct segments *segments);
 /* Read what was unmapped. False: nothing more. Without any lock. */
 bool segment_hear(int watch, struct span *range);

@@ -1,6 +1,7 @@
 #include "adapter/reach/unmapped.h"
 
 #include <poll.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -14,14 +15,28 @@ static void tell_absent(void *context, struct hdl_key key)
 }
 
 /* The owner is told, and no peer has the pages afterwards: those that are copying have read the
- * table of segments before it changed, inside a guard. */
-static void unmapped_act(struct hdl_adapter *adapter, struct span range)
+ * table of segments before it changed, inside a guard. With the drive lock. */
+static void unmapped_act(struct hdl_adapter *adapter, const struct span *ranges, uint32_t count)
 {
-	adapter_lock(adapter);
-	segment_forget(&adapter->peers.segments, range.addr, range.length);
-	adapter_quiesce(adapter);
-	tpt_segment_absent(&adapter->tpt, range.addr, range.length, tell_absent, adapter);
-	adapter_unlock(adapter);
+	for (uint32_t i = 0; i < count; i++)
+		segment_forget(&adapter->peers.segments, ranges[i].addr, ranges[i].length);
+	if (count > 0)
+		adapter_quiesce(adapter);
+	for (uint32_t i = 0; i < count; i++)
+		tpt_segment_absent(&adapter->tpt, ranges[i].addr, ranges[i].length, tell_absent,
+		                   adapter);
+}
+
+static void unmapped_note(struct unmapped *unmapped, struct span range)
+{
+	struct span *last = &unmapped->ranges[UNMAPPED_RANGES - 1];
+	if (unmapped->count < UNMAPPED_RANGES) {
+		unmapped->ranges[unmapped->count++] = range;
+		return;
+	}
+	uint64_t first = range.addr < last->addr ? range.addr : last->addr;
+	uint64_t range_end = range.addr + range.length, end = last->addr + last->length;
+	*last = (struct span){first, (range_end > end ? range_end : end) - first};
 }
 
 static void *unmapped_main(void *context)
@@ -30,14 +45,40 @@ static void *unmapped_main(void *context)
 	struct unmapped *unmapped = &adapter->peers.unmapped;
 	struct pollfd fds[2] = {{.fd = adapter->peers.segments.watch, .events = POLLIN},
 	                        {.fd = unmapped->quit, .events = POLLIN}};
-	while (poll(fds, 2, -1) < 0 || fds[1].revents == 0) {
+	bool waiting = false; /* for the drive lock */
+	while (poll(fds, 2, waiting ? 1 : -1) < 0 || fds[1].revents == 0) {
 		struct span range;
 		pthread_mutex_lock(&unmapped->lock);
 		while (segment_hear(fds[0].fd, &range))
-			unmapped_act(adapter, range);
+			unmapped_note(unmapped, range);
+		if (unmapped->count > 0 && lock_try(&adapter->drive.lock)) {
+			unmapped_act(adapter, unmapped->ranges, unmapped->count);
+			unmapped->count = 0;
+			adapter_unlock(adapter);
+		}
+		waiting = unmapped->count > 0;
 		pthread_mutex_unlock(&unmapped->lock);
 	}
 	return NULL;
+}
+
+void unmapped_settle(struct hdl_adapter *adapter)
+{
+	struct unmapped *unmapped = &adapter->peers.unmapped;
+	struct span ranges[UNMAPPED_RANGES];
+	if (!atomic_load_explicit(&unmapped->runs, memory_order_acquire))
+		return;
+	/* Whatever has returned from munmap() has been read, under this lock. */
+	pthread_mutex_lock(&unmapped->lock);
+	uint32_t count = unmapped->count;
+	memcpy(ranges, unmapped->ranges, count * sizeof(ranges[0]));
+	unmapped->count = 0;
+	pthread_mutex_unlock(&unmapped->lock);
+	if (count == 0)
+		return;
+	adapter_lock(adapter);
+	unmapped_act(adapter, ranges, count);
+	adapter_unlock(adapter);
 }
 
 void unmapped_begin(struct hdl_adapter *adapter)
@@ -46,39 +87,49 @@ void unmapped_begin(struct hdl_adapter *adapter)
 	pthread_mutex_init(&adapter->peers.unmapped.lock, NULL);
 }
 
+static void unmapped_start(struct hdl_adapter *adapter)
+{
+	struct unmapped *unmapped = &adapter->peers.unmapped;
+	int quit = -1;
+	bool runs = segment_watch(&adapter->peers.segments) >= 0 &&
+	            (quit = fd_aside(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))) >= 0;
+	unmapped->quit = quit;
+	runs = runs && thread_start(&unmapped->thread, unmapped_main, adapter) == 0;
+	if (!runs) { /* nobody would read the events */
+		segment_unwatch(&adapter->peers.segments);
+		if (quit >= 0)
+			fd_close(quit);
+		unmapped->quit = -1;
+	}
+	atomic_store_explicit(&unmapped->runs, runs, memory_order_release);
+}
+
 void unmapped_watch(struct hdl_adapter *adapter)
 {
 	struct unmapped *unmapped = &adapter->peers.unmapped;
-	pthread_mutex_lock(&unmapped->lock);
-	if (!unmapped->runs && adapter->drive.has_thread) {
-		adapter_lock(adapter);
-		int watch = segment_watch(&adapter->peers.segments);
-		adapter_unlock(adapter);
-		if (watch >= 0)
-			unmapped->quit = fd_aside(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-		unmapped->runs = unmapped->quit >= 0 &&
-		                 thread_start(&unmapped->thread, unmapped_main, adapter) == 0;
-		if (!unmapped->runs) { /* nobody would read the events */
-			adapter_lock(adapter);
-			segment_unwatch(&adapter->peers.segments);
-			adapter_unlock(adapter);
-		}
-	}
-	pthread_mutex_unlock(&unmapped->lock);
+	if (atomic_load_explicit(&unmapped->runs, memory_order_acquire) ||
+	    !adapter->drive.has_thread)
+		return;
+	adapter_lock(adapter);
+	if (!atomic_load_explicit(&unmapped->runs, memory_order_relaxed))
+		unmapped_start(adapter);
+	adapter_unlock(adapter);
 }
 
 void unmapped_end(struct hdl_adapter *adapter)
 {
 	struct unmapped *unmapped = &adapter->peers.unmapped;
 	uint64_t one = 1;
-	if (adapter->peers.segments.table == NULL) /* it was never begun */
+	if (!atomic_load(&unmapped->runs))
 		return;
-	if (unmapped->runs && write(unmapped->quit, &one, sizeof(one)) == sizeof(one))
+	/* First: a child that was made without fork handlers may keep the descriptor, and then what
+	 * it watches, for a while. */
+	segment_end_watches(&adapter->peers.segments);
+	if (write(unmapped->quit, &one, sizeof(one)) == sizeof(one))
 		pthread_join(unmapped->thread, NULL);
-	unmapped->runs = false;
+	atomic_store(&unmapped->runs, false);
 	segment_unwatch(&adapter->peers.segments);
-	if (unmapped->quit >= 0)
-		close(unmapped->quit);
+	close(unmapped->quit);
 	unmapped->quit = -1;
 }
 

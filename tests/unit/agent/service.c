@@ -276,6 +276,7 @@ static void test_services_of_the_agent(void **state)
 	        [AGENT_GROUP_FORGET] = AGENT_MSG_BYTES(group),
 	        [AGENT_VS_ATTACH] = AGENT_MSG_BYTES(vs_attach),
 	        [AGENT_VS_MEET] = AGENT_MSG_BYTES(vs_gone),
+	        [AGENT_VS_GONE] = AGENT_MSG_BYTES(vs_gone),
 	        [AGENT_VS_PORT] = AGENT_MSG_BYTES(vs_port),
 	        [AGENT_VS_OBSERVE] = AGENT_MSG_HEADER_BYTES,
 	        [AGENT_OOB_ATTACH] = AGENT_MSG_HEADER_BYTES,
@@ -296,7 +297,7 @@ static void test_services_of_the_agent(void **state)
 	static const bool before_hello[AGENT_KIND_COUNT] = {
 	        [AGENT_HELLO] = true,   [AGENT_OBSERVE] = true,    [AGENT_VS_ATTACH] = true,
 	        [AGENT_VS_PORT] = true, [AGENT_VS_OBSERVE] = true, [AGENT_OOB_OBSERVE] = true,
-	        [AGENT_OOB_SET] = true, [AGENT_VS_MEET] = true,
+	        [AGENT_OOB_SET] = true, [AGENT_VS_MEET] = true,    [AGENT_VS_GONE] = true,
 	};
 	struct services services;
 	services_begin(&services, agent_services, agent_service_count);
