@@ -20,6 +20,8 @@
 #include "ibc/member.h"
 #include "peer.h"
 #include "port/bell.h"
+#include "port/rundir.h"
+#include "port/unixsock.h"
 
 enum { ALICE = 40, BOB = 41, MALLORY = 42, INFORMER = 43 };
 
@@ -229,6 +231,29 @@ static void overwrite(unsigned apid, uint64_t seed)
 	}
 }
 
+/* Says that it comes back from a former agent, and has lanes to itself; then it leaves. */
+static void claim_to_know_itself(void)
+{
+	char directory[RUNDIR_MAX], path[RUNDIR_MAX + 16];
+	const uint32_t number = BOARD_MEMBERS - 1;
+	struct agent_msg msg = {.version = AGENT_VERSION,
+	                        .kind = AGENT_VS_ATTACH,
+	                        .u.vs_attach = {.flags = AGENT_VS_AGAIN,
+	                                        .member = number,
+	                                        .board = 1,
+	                                        .apids = 1ull << 60,
+	                                        .known = 1ull << number}};
+	MUST(rundir_open(directory, NULL) == 0);
+	rundir_file(directory, AGENT_SOCKET, path, sizeof(path));
+	int sock = unixsock_connect(path), bell = bell_lend(mallory.rope);
+	MUST(sock >= 0 && bell >= 0);
+	MUST(unixsock_send(sock, &msg, sizeof(msg), &bell, 1) == 0);
+	struct pollfd answer = {.fd = sock, .events = POLLIN};
+	MUST(poll(&answer, 1, 5000) == 1);
+	close(bell);
+	close(sock);
+}
+
 /* What the agent must refuse. Each needs a connection of its own: the agent hangs up. */
 static void ask_for_too_much(void)
 {
@@ -255,6 +280,11 @@ static void ask_for_too_much(void)
 	/* The board is closed to writers, even to one that holds its descriptor. */
 	void *board = (void *)(uintptr_t)mallory.board;
 	MUST(mprotect(board, sizeof(struct board), PROT_READ | PROT_WRITE) != 0);
+	member_end(&other);
+	claim_to_know_itself();
+	MUST(member_begin(&other, &mallory_owner, NULL, no_key));
+	MUST(member_attach(&other, AGENT_VS_ANY, 0) >= 0); /* the agent has survived it */
+	MUST(other.agents == 0 && mallory.agents == 0);
 	member_end(&other);
 }
 

@@ -293,6 +293,41 @@ static void x6_more_writers_than_the_reserve_holds(void **state)
 	assert_int_equal(reading->blocks[reading->count - 1].type, STATISTICS);
 }
 
+/* A reserve that is longer than any of ours, in a file that somebody else made: it is left alone, and
+ * so is memory. */
+static void x6_a_reserve_of_others_is_not_used(void **state)
+{
+	const struct place *place = *state;
+	const uint32_t bytes = 4u << 20;
+	const uint32_t section[] = {0x0a0d0d0a, 28, 0x1a2b3c4d, 1, UINT32_MAX, UINT32_MAX, 28};
+	const uint32_t reserve = 0x80484c44;
+	int fd = open(place->file, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	const struct reading *ours = NULL;
+	struct pcapng file;
+	/* The magic as our own files have it. */
+	assert_int_equal(pcapng_open(&file, place->file, PCAPNG_RAW, "one", "ours"), 0);
+	pcapng_close(&file, 0);
+	ours = read_file(place->file);
+	assert_true(ours->size > sizeof(section));
+	uint32_t head[3];
+	off_t at = 0;
+	do { /* the block of the reserve */
+		assert_int_equal(pread(fd, head, sizeof(head), at), sizeof(head));
+		at += head[1];
+	} while (head[0] != reserve);
+	head[1] = bytes;
+	assert_int_equal(ftruncate(fd, 0), 0);
+	assert_int_equal(pwrite(fd, section, sizeof(section), 0), sizeof(section));
+	assert_int_equal(pwrite(fd, head, sizeof(head), sizeof(section)), sizeof(head));
+	assert_int_equal(pwrite(fd, &bytes, 4, (off_t)(sizeof(section) + bytes - 4)), 4);
+	assert_int_equal(pcapng_open(&file, place->file, PCAPNG_RAW, "two", "late"), 0);
+	pcapng_close(&file, 0);
+	assert_int_equal(pread(fd, head, sizeof(head), sizeof(section)), sizeof(head));
+	assert_int_equal(head[1], bytes); /* what follows is behind it */
+	close(fd);
+}
+
 static void x6_a_file_in_use_is_not_emptied(void **state)
 {
 	const struct place *place = *state;
@@ -443,6 +478,7 @@ int main(void)
 	        TEST(x6_writers_share_a_file),
 	        TEST(x6_interfaces_come_before_the_first_packet),
 	        TEST(x6_more_writers_than_the_reserve_holds),
+	        TEST(x6_a_reserve_of_others_is_not_used),
 	        TEST(x6_a_file_in_use_is_not_emptied),
 	        TEST(x6_what_is_no_capture_is_left_alone),
 	        TEST(x6_a_full_pipe_leaves_packets_out),
