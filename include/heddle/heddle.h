@@ -387,11 +387,11 @@ HDL_API int hdl_mem_free(void *memory);
  * finds no page there, or one without the right, fails with HDL_DETAIL_GONE and ends its queue
  * pair; the rest of the region stays usable, and so do the pages when they come back (mmap(),
  * mprotect()). The first time, HDL_EVENT_MEMORY_GONE names the key. Memory that peers of the same
- * machine map (hdl_mem_alloc(), shared mappings of memory files) is watched by the first adapter of the process that registers it, where the kernel
- * allows userfaultfd() (Linux 5.19; many containers do not): munmap(), mremap() or another mapping
- * in its place raise the event at once, and moments later no peer has the pages any more.
- * Elsewhere, and after mprotect(), such peers go on with the pages that were registered, as
- * hardware does, unless hdl_segment_update() is called.
+ * machine map (hdl_mem_alloc(), shared mappings of memory files) is watched by the first adapter of
+ * the process that registers it, where the kernel allows userfaultfd() (Linux 5.19; many containers
+ * do not): munmap(), mremap() or another mapping in its place raise the event at once, and moments
+ * later no peer has the pages any more. Elsewhere, and after mprotect(), such peers go on with the
+ * pages that were registered, as hardware does, unless hdl_segment_update() is called.
  *
  * Owner: the memory remains the caller's and should remain mapped; the caller owns *out and ends it
  * with hdl_mr_deregister().

@@ -293,8 +293,8 @@ static void x6_more_writers_than_the_reserve_holds(void **state)
 	assert_int_equal(reading->blocks[reading->count - 1].type, STATISTICS);
 }
 
-/* A reserve that is longer than any of ours, in a file that somebody else made: it is left alone, and
- * so is memory. */
+/* A reserve that is longer than any of ours, in a file that somebody else made: it is left alone,
+ * and so is memory. */
 static void x6_a_reserve_of_others_is_not_used(void **state)
 {
 	const struct place *place = *state;
