@@ -33,6 +33,7 @@
 #include "port/udp.h"
 #include "transport/aperture/ap.h"
 
+#define APERTURE_LOOK_NS       1000000u       /* between looks of events behind the peer's memory */
 #define APERTURE_SPACE         AGENT_CI_SPACE /* of ports, at the node agent */
 #define APERTURE_LANE_BYTES    (4096u + CI_EXTRA_BYTES)
 #define APERTURE_LANE_IDLE     1000000000ull /* between two ALIVEs; a lane reports deaths */
@@ -95,6 +96,7 @@ struct hdl_aperture {
 	bool (*placed)(void *context);
 	void *placed_context;
 	bool placed_again;
+	uint64_t looked_ns; /* when an event last looked behind the peer's memory */
 	/* same.c: what peers of this machine map, and what we map of one */
 	struct segment_ref segment;
 	bool published; /* since the pages were fresh */

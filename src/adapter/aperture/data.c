@@ -39,9 +39,13 @@ static bool put_done(void *object)
 		put->result = -HDL_EPERM;
 		return true;
 	}
-	/* An event comes behind what was stored to the mapped range. */
-	if (put->kind == CI_EVENT)
+	/* An event comes behind what was stored to the mapped range. A look behind the peer's memory
+	 * asks the kernel about every page, so events look now and then. */
+	uint64_t now_ns = put->kind == CI_EVENT ? clock_read(&aperture->adapter->clock) : 0;
+	if (put->kind == CI_EVENT && now_ns - aperture->looked_ns > APERTURE_LOOK_NS) {
+		aperture->looked_ns = now_ns;
 		aperture_look_behind(aperture);
+	}
 	if (put->kind == CI_EVENT && aperture_collect(aperture) != 0)
 		return false;
 	bool placed = ap_put(&aperture->conn, put->kind, put->offset, put->data, put->length);
