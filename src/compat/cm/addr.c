@@ -155,6 +155,13 @@ bool cm_local_gid(const struct sockaddr_in6 *address, struct hdl_gid *gid)
 	return is_of_host(gid) && first_gid(gid);
 }
 
+bool cm_may_be_from(const struct sockaddr_in6 *address, const struct hdl_gid *sender)
+{
+	struct hdl_gid gid;
+	return !to_gid(address, &gid) || !is_loopback(&gid) || lid_of_loopback(&gid) != 0 ||
+	       index_of(sender) >= 0;
+}
+
 void cm_show_node(struct sockaddr_in6 *address)
 {
 	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
@@ -294,7 +301,7 @@ void cm_cross(struct cm_id *id)
 static int route_all_across(struct cm_id *id, bool *elsewhere)
 {
 	struct hdl_gid first;
-	bool ours = cm_local_gid(&id->dst, &id->dgid);
+	bool ours = cm_local_gid(&id->dst, &id->dgid), chosen = id->has_device;
 	cm_cross(id);
 	/* An identifier bound to an address of the host that is not on the wire sends from one that
 	 * is; the program still sees the address that it chose. */
@@ -310,6 +317,13 @@ static int route_all_across(struct cm_id *id, bool *elsewhere)
 	if (wire_source(id)) {
 		if (ours && !is_wire(&id->dgid)) /* an address of the host: it means us */
 			id->dgid = id->sgid;
+		/* The listener is on this node: it sees us as it does on the same-host path. */
+		if (ours && !chosen && id->manager->tells_addresses && to_gid(&id->dst, &to) &&
+		    !is_wire(&to)) {
+			in_port_t port = *cm_port_of(&id->src);
+			id->src = id->dst;
+			*cm_port_of(&id->src) = port;
+		}
 		return 0;
 	}
 	if (id->has_device || !first_gid(&first))

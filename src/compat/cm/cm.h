@@ -246,6 +246,9 @@ in_addr_t cm_node_address(void);
  * that it stands for. Programs, libfabric among them, tell their peers which address they are bound
  * to. */
 void cm_show_node(struct sockaddr_in6 *address);
+/* May a request from @sender name @address as its source? 127.0.0.1 and the like are addresses of
+ * our own node alone. */
+bool cm_may_be_from(const struct sockaddr_in6 *address, const struct hdl_gid *sender);
 /* The address of the node with this LID, for nodes whose wires no other machine reaches. */
 void cm_lid_address(uint16_t lid, struct hdl_gid *gid);
 /* The family of an address as an option of ports. */

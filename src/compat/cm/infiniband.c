@@ -494,6 +494,15 @@ static void take_path(struct cm_id *id, const struct ib_cm_req *req)
 	                                           : IBV_QPT_XRC_RECV;
 }
 
+/* Instead of the address that a request names as its source. */
+static void show_sender(struct cm_message *body, const struct hdl_gid *sender)
+{
+	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+	uint16_t port = ntohs(*cm_port_of(&body->src));
+	bool ipv4 = memcmp(sender->raw, mapped, sizeof(mapped)) == 0;
+	ip_address(&body->src, ipv4, sender->raw, port);
+}
+
 static void receive_request(const struct hdl_cm_msg *msg, const struct ib_cm_message *message)
 {
 	bool datagram = message->kind == IB_CM_SIDR_REQ;
@@ -525,6 +534,8 @@ static void receive_request(const struct hdl_cm_msg *msg, const struct ib_cm_mes
 	struct hdl_cm_msg to = *msg;
 	to.guid = to.slot = 0;
 	from_request(message, msg, &body);
+	if (!cm_may_be_from(&body.src, &msg->gid)) /* it has only its word for that */
+		show_sender(&body, &msg->gid);
 	if (!cm_local_gid(&body.dst, &to.gid)) /* which of our addresses? */
 		to.gid = msg->own;
 	child = end != NULL ? cm_take_request(&cm_infiniband, &to, &body, &listening) : NULL;
@@ -582,6 +593,7 @@ void cm_infiniband_receive(const struct hdl_cm_msg *msg)
 const struct cm_manager cm_infiniband = {
         .name = "InfiniBand",
         .across = true,
+        .tells_addresses = true,
         .ack_timeout = ACK_TIMEOUT,
         .relisten_ns = RELISTEN_NS,
         .request = cm_infiniband_request,

@@ -25,8 +25,9 @@ struct cm_message;
 struct ib_uverbs_qp_attr;
 
 struct cm_manager {
-	const char *name; /* for logs */
-	bool across;      /* its peers are across the wire */
+	const char *name;     /* for logs */
+	bool across;          /* its peers are across the wire */
+	bool tells_addresses; /* a request carries the addresses that the program used */
 	/* A reply establishes the connection, with the queue pair in RTS. Programs get an errno as
 	 * the status of a rejection. */
 	bool one_exchange;

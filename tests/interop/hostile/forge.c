@@ -138,6 +138,7 @@ static void sweep(enum ib_cm_kind kind)
 
 static void ask(uint16_t port, unsigned count)
 {
+	static const uint8_t loopback[4] = {127, 0, 0, 1};
 	for (unsigned i = 0; i < count; i++) {
 		struct ib_cm_message req = {.kind = IB_CM_REQ, .transaction_id = i + 1};
 		struct ib_cm_ip ip = {.family = 4, .port = 1};
@@ -151,7 +152,7 @@ static void ask(uint16_t port, unsigned count)
 		req.u.req.mtu = 3;
 		memcpy(req.u.req.primary.local_gid, from.gid, 16);
 		memcpy(req.u.req.primary.remote_gid, to.gid, 16);
-		memcpy(ip.src + 12, from.gid + 12, 4);
+		memcpy(ip.src + 12, loopback, 4); /* as if the host itself asked */
 		memcpy(ip.dst + 12, to.gid + 12, 4);
 		ib_cm_ip_encode(&ip, req.u.req.private_data);
 		send_mad(&req);

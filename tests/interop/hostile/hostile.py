@@ -172,6 +172,9 @@ def users():
     # What keeps them out is who they are: the same packets of ours are taken.
     forge(*ways[0], "reqs", PORT, "1", "holds", "2").wait_for("ready")
     pair.server.wait_for(r"event RDMA_CM_EVENT_CONNECT_REQUEST")
+    # But not that they come from the host itself, where they say so.
+    pair.server.wait_for(rf"peer {re.escape(pair.client_address)}$")
+    pair.server.never(r"peer 127\.0\.0\.1$", "a request from elsewhere has the address of the host itself")
     psn = hex((int(pair.server_qp[2], 0) + pair.said) & 0xFFFFFF)
     forge(*ways[0], "send", qpn, psn, "forged", "holds", "2").wait_for("ready")
     pair.server.wait_for(r"got forged")

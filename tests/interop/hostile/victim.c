@@ -99,6 +99,7 @@ static void take_event(void)
 		break;
 	case RDMA_CM_EVENT_CONNECT_REQUEST: /* the first is served; others are accepted, with
 	                                       nothing behind it */
+		print_address("peer", rdma_get_peer_addr(id));
 		if (own == NULL) {
 			own = id;
 			make_qp(id);
