@@ -1,12 +1,19 @@
 /* heddle pipe: a byte stream between two programs, on one machine or two, through a circular
- * queue over an aperture (APERTURE columns 14 and 15). */
+ * queue over an aperture (APERTURE columns 14 and 15).
+ *
+ * The end of a queue says only that nothing follows. So each end has a word behind its queue, in
+ * which the other says that it has written everything to its standard output: without that, an end
+ * would report success for bytes that its peer lost when it died. */
 #include <argp.h>
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <heddle/aperture.h>
@@ -18,6 +25,8 @@
 #define PIPE_QUEUE   (1u << 20)
 #define PIPE_PIECE   65536u
 #define PIPE_WAIT_MS 30000 /* for a connection, and for its end */
+#define PIPE_LOOK_MS 1000  /* the state is looked at, whether an event came or not */
+#define PIPE_SPARE   64u   /* bytes behind the queue, for the word */
 
 struct pipe_options {
 	bool listens;
@@ -30,8 +39,9 @@ struct pipe_ends {
 	struct hdl_eventq *events;
 	struct hdl_aperture *aperture;
 	struct hdl_cqueue *queue;
-	_Atomic bool in_ended; /* nothing comes any more */
-	_Atomic int error;
+	_Atomic uint32_t *taken; /* by the peer: it has written everything out */
+	int stop;                /* readable: read no more of standard input; -1: no terminal */
+	int error;               /* of the thread that sends */
 };
 
 static error_t pipe_parse(int key, char *arg, struct argp_state *state)
@@ -75,10 +85,12 @@ static int pipe_open(struct pipe_ends *ends, const struct pipe_options *options)
 	if (error != 0)
 		return pipe_fail(options->listens ? "--listen" : "opening a port", error);
 	error = hdl_eventq_open(ends->port, NULL, &ends->events);
-	struct hdl_aperture_attr attr = {.length = hdl_cqueue_length(PIPE_QUEUE),
-	                                 .port = ends->port};
+	uint64_t word = hdl_cqueue_length(PIPE_QUEUE);
+	struct hdl_aperture_attr attr = {.length = word + PIPE_SPARE, .port = ends->port};
 	if (error == 0)
 		error = hdl_aperture_open(ends->adapter, &attr, &ends->aperture);
+	if (error == 0)
+		ends->taken = (void *)((char *)hdl_aperture_memory(ends->aperture, NULL) + word);
 	return error == 0 ? EXIT_SUCCESS : pipe_fail("opening an aperture", error);
 }
 
@@ -105,6 +117,33 @@ static int pipe_connect(struct pipe_ends *ends, const struct pipe_options *optio
 	return error == 0 ? EXIT_SUCCESS : pipe_fail("connecting", error);
 }
 
+/* The connection has failed, or the peer has closed it before it had everything. */
+static int pipe_broken(const struct pipe_ends *ends)
+{
+	fprintf(stderr, "heddle pipe: the connection ended early: %s\n",
+	        hdl_aperture_reason_str(hdl_aperture_reason(ends->aperture)));
+	return EXIT_FAILURE;
+}
+
+/* The next piece of standard input; 0: its end, or it is not wanted any more. */
+static ssize_t pipe_input(const struct pipe_ends *ends, unsigned char *data, size_t max)
+{
+	struct pollfd either[] = {{.fd = STDIN_FILENO, .events = POLLIN},
+	                          {.fd = ends->stop, .events = POLLIN}};
+	ssize_t got;
+	do {
+		if (ends->stop >= 0 && poll(either, 2, -1) > 0 && either[1].revents != 0)
+			return 0;
+		got = read(STDIN_FILENO, data, max);
+	} while (got < 0 && errno == EINTR);
+	if (got < 0) {
+		/* The other end must not take what came before for all of it: no end follows. */
+		perror("heddle pipe: standard input");
+		_exit(EXIT_FAILURE);
+	}
+	return got;
+}
+
 /* Standard input to the queue. */
 static void *pipe_out(void *context)
 {
@@ -112,20 +151,17 @@ static void *pipe_out(void *context)
 	static unsigned char data[PIPE_PIECE];
 	ssize_t got;
 	int64_t wrote = 0;
-	while (wrote >= 0 && (got = read(STDIN_FILENO, data, sizeof(data))) != 0) {
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got < 0)
-			break;
+	while (wrote >= 0 && (got = pipe_input(ends, data, sizeof(data))) != 0)
 		for (ssize_t at = 0; at < got && wrote >= 0; at += wrote > 0 ? wrote : 0) {
 			wrote = hdl_cqueue_write(ends->queue, data + at, (uint64_t)(got - at), -1);
 			if (wrote == -HDL_EINTR)
 				wrote = 0;
 		}
-	}
-	int error = wrote < 0 ? (int)wrote : hdl_cqueue_end(ends->queue, PIPE_WAIT_MS);
-	if (error != 0 && !atomic_load(&ends->in_ended))
-		atomic_store(&ends->error, error);
+	int error;
+	do
+		error = wrote < 0 ? (int)wrote : hdl_cqueue_end(ends->queue, -1);
+	while (error == -HDL_EINTR);
+	ends->error = error;
 	return NULL;
 }
 
@@ -153,25 +189,62 @@ static int pipe_in(struct pipe_ends *ends)
 			return EXIT_FAILURE;
 		}
 	} while (got > 0 || got == -HDL_EINTR);
-	atomic_store(&ends->in_ended, true);
-	return got == 0 ? EXIT_SUCCESS : pipe_fail("the connection ended early", (int)got);
+	if (got < 0)
+		return got == -HDL_EPERM ? pipe_broken(ends) : pipe_fail("receiving", (int)got);
+	int copy = dup(STDOUT_FILENO);
+	if (copy >= 0 && close(copy) != 0) { /* some file systems report errors only here */
+		perror("heddle pipe: standard output");
+		return EXIT_FAILURE;
+	}
+	return EXIT_SUCCESS;
+}
+
+/* We have written everything out: tell the peer, and wait until it says the same. */
+static int pipe_agree(struct pipe_ends *ends)
+{
+	const uint32_t yes = 1;
+	struct hdl_port_event events[8];
+	int error;
+	do
+		error = hdl_aperture_store(ends->aperture, hdl_cqueue_length(PIPE_QUEUE), &yes,
+		                           sizeof(yes), -1);
+	while (error == -HDL_EINTR);
+	do
+		error = error != 0 ? error : hdl_aperture_event(ends->aperture, 0, NULL, 0, -1);
+	while (error == -HDL_EINTR);
+	for (;;) {
+		/* Looked at first: the word of a peer that then closed is there. */
+		bool open = hdl_aperture_state(ends->aperture) == HDL_APERTURE_OPEN;
+		if (atomic_load(ends->taken) != 0)
+			return EXIT_SUCCESS;
+		if (!open)
+			return pipe_broken(ends);
+		if (hdl_eventq_wait(ends->events, PIPE_LOOK_MS) == 0)
+			while (hdl_eventq_take(ends->events, events, 8) == 8)
+				;
+	}
 }
 
 static int pipe_run(struct pipe_ends *ends)
 {
 	pthread_t thread;
+	ends->stop = isatty(STDIN_FILENO) ? eventfd(0, EFD_CLOEXEC) : -1;
 	if (pthread_create(&thread, NULL, pipe_out, ends) != 0) {
 		perror("heddle pipe: pthread_create");
 		return EXIT_FAILURE;
 	}
 	int status = pipe_in(ends);
+	if (status != EXIT_SUCCESS)
+		_exit(status);
 	/* Somebody at a terminal need not end the input: the other side has nothing to say any
 	 * more. */
-	if (status != EXIT_SUCCESS || isatty(STDIN_FILENO))
-		_exit(status);
+	if (ends->stop >= 0)
+		eventfd_write(ends->stop, 1);
 	pthread_join(thread, NULL);
-	int error = atomic_load(&ends->error);
-	return error == 0 ? EXIT_SUCCESS : pipe_fail("sending", error);
+	if (ends->error != 0)
+		return ends->error == -HDL_EPERM ? pipe_broken(ends)
+		                                 : pipe_fail("sending", ends->error);
+	return pipe_agree(ends);
 }
 
 static void pipe_close(struct pipe_ends *ends)
