@@ -39,8 +39,8 @@ static bool put_done(void *object)
 		put->result = -HDL_EPERM;
 		return true;
 	}
-	/* An event comes behind what was stored to the mapped range. A look behind the peer's memory
-	 * asks the kernel about every page, so events look now and then. */
+	/* An event comes behind what was stored to the mapped range. A look behind the peer's
+	 * memory asks the kernel about every page, so events look now and then. */
 	uint64_t now_ns = put->kind == CI_EVENT ? clock_read(&aperture->adapter->clock) : 0;
 	if (put->kind == CI_EVENT && now_ns - aperture->looked_ns > APERTURE_LOOK_NS) {
 		aperture->looked_ns = now_ns;
