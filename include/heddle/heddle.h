@@ -381,7 +381,10 @@ HDL_API int hdl_mem_free(void *memory);
  * it do not count. Neither does a message of no bytes, which SAN would have count: it accesses
  * nothing, so its key is not looked at (IBTA C9-88, RFC 5041 section 5.1), and a peer without any
  * right could otherwise use the key up. Of two messages that come at the same time, one is refused,
- * perhaps after some of its bytes were placed.
+ * perhaps after some of its bytes were placed. A message that comes later is refused with
+ * HDL_DETAIL_TOUCHED, until the region or window is registered, bound or removed. The owner's event
+ * says so, and on the same machine the peer's completion; RoCEv2 tells a peer no detail, and iWARP
+ * has one code for this and HDL_DETAIL_NOT_VALID.
  *
  * What a key reaches is what is mapped at the address when the request is executed. A request that
  * finds no page there, or one without the right, fails with HDL_DETAIL_GONE and ends its queue

@@ -283,11 +283,13 @@ enum hdl_detail {
 	                  */
 	HDL_DETAIL_PD,   /* (c) the entry belongs to another protection domain */
 	HDL_DETAIL_QP,   /* (c) the window is bound for another queue pair */
-	HDL_DETAIL_INSTANCE,      /* (d) a stale or guessed instance */
-	HDL_DETAIL_BOUNDS,        /* (e) outside the range */
-	HDL_DETAIL_ACCESS,        /* (f) the right is not granted */
-	HDL_DETAIL_BIND,          /* (g) the region does not allow windows */
-	HDL_DETAIL_TOUCHED,       /* table D: a second message to a one-touch entry */
+	HDL_DETAIL_INSTANCE, /* (d) a stale or guessed instance */
+	HDL_DETAIL_BOUNDS,   /* (e) outside the range */
+	HDL_DETAIL_ACCESS,   /* (f) the right is not granted */
+	HDL_DETAIL_BIND,     /* (g) the region does not allow windows */
+	/* Table D: a second message to a one-touch entry. Once the entry is registered or bound
+	 * again this is _INSTANCE, and _NOT_VALID once it is removed. */
+	HDL_DETAIL_TOUCHED,
 	HDL_DETAIL_OUT_OF_WINDOW, /* a segment or request whose number may not come now (table D) */
 	HDL_DETAIL_GONE,          /* the memory behind the entry was unmapped */
 	HDL_DETAIL_MISALIGNED,    /* an atomic on an address that is not a multiple of 8 */

@@ -92,7 +92,8 @@
 	X(BIND, "bind", "the region does not allow windows", \
 	  "register the region with HDL_ACCESS_BIND (IBV_ACCESS_MW_BIND)") \
 	X(TOUCHED, "touched", "the one-touch key was used before", \
-	  "a key with ONE_TOUCH is good for one message: bind it again for the next") \
+	  "a key with ONE_TOUCH is good for one message: bind or register anew for the next, " \
+	  "and send the peer the new key") \
 	X(OUT_OF_WINDOW, "out_of_window", "a segment or request with a number that may not come now", \
 	  "the peer counts wrongly, so the connection ended: look for the fault in the " \
 	  "program at the other end, or in its network stack") \

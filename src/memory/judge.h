@@ -24,13 +24,20 @@ static inline bool tpt_type_fits(const struct tpt_entry *e, const struct tpt_req
 	}
 }
 
+/* Is @e no longer valid because a message that @key opened it for was its one touch? */
+static inline bool tpt_used_up(const struct tpt_entry *e, struct hdl_key key, uint32_t name)
+{
+	return (e->flags & (TPT_VALID | TPT_TOUCHED)) == TPT_TOUCHED && e->tag == (uint16_t)name &&
+	       e->instance == (uint8_t)key.v;
+}
+
 /* tpt_check() on @e, the entry that @name, the name in the request's key, leads to. On
  * HDL_DETAIL_NONE *offset is the position of the first granted byte in the entry. */
 static inline enum hdl_detail tpt_judge(const struct tpt_entry *e, const struct tpt_request *req,
                                         uint32_t name, uint64_t *offset)
 {
 	if (!(e->flags & TPT_VALID) || e->tag != (uint16_t)name)
-		return HDL_DETAIL_NOT_VALID;
+		return tpt_used_up(e, req->key, name) ? HDL_DETAIL_TOUCHED : HDL_DETAIL_NOT_VALID;
 	if (e->flags & TPT_GONE)
 		return HDL_DETAIL_GONE;
 	if (!tpt_type_fits(e, req))

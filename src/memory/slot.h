@@ -140,5 +140,8 @@ static inline struct hdl_key slot_key(const struct tpt *tpt, uint32_t index, uin
 /* Make the entry's memory unreachable through it: it becomes invalid, and a window no longer counts
  * as bound. */
 void slot_invalidate(struct tpt *tpt, struct tpt_slot *slot, struct tpt_entry *entry);
+/* The same for an entry whose one touch is over: it stays marked as touched, so that tpt_check()
+ * can say so. */
+void slot_use_up(struct tpt *tpt, struct tpt_slot *slot, struct tpt_entry *entry);
 
 #endif

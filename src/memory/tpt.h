@@ -60,7 +60,8 @@ enum tpt_order { TPT_INLINE, TPT_DIRECT, TPT_FIRST, TPT_SECOND, TPT_NULL };
 enum tpt_flags {
 	TPT_ALLOCATED = 1 << 0, /* the index is taken */
 	TPT_VALID = 1 << 1,     /* figure 13 "valid entry" */
-	TPT_TOUCHED = 1 << 2,   /* figure 13 "touch access control": touched */
+	/* Figure 13 "touch access control": touched. Not valid, too: its one touch is over. */
+	TPT_TOUCHED = 1 << 2,
 	TPT_GONE = 1 << 3,    /* the memory behind it has been unmapped: every access is refused */
 	TPT_RETIRED = 1 << 4, /* never becomes valid again before tpt_free() */
 	TPT_TOLD = 1 << 5     /* region: the owner knows that some of its memory was absent */
@@ -258,10 +259,11 @@ bool tpt_read(const struct tpt_view *view, struct hdl_key key, struct tpt_entry 
 bool tpt_read_slot(const struct tpt_view *view, uint32_t index, struct tpt_entry *entry);
 
 /* May @req access the memory? Returns HDL_DETAIL_NONE and fills *grant, or returns the first check
- * that fails, in the order of the figures: (a) valid (then HDL_DETAIL_GONE), (b) type, (c) domain
- * and queue pair, (d) instance, (e) bounds, (f) access; *grant is then meaningless. A request of
- * length 0 may be anywhere from the first byte to just behind the last. Pure; the caller is inside
- * a guard of the table's owner. tpt_touch() handles one-touch. */
+ * that fails, in the order of the figures: (a) valid (HDL_DETAIL_TOUCHED: no longer, because its
+ * one touch, with this very key, is over; otherwise HDL_DETAIL_NOT_VALID; then HDL_DETAIL_GONE),
+ * (b) type, (c) domain and queue pair, (d) instance, (e) bounds, (f) access; *grant is then
+ * meaningless. A request of length 0 may be anywhere from the first byte to just behind the last.
+ * Pure; the caller is inside a guard of the table's owner. tpt_touch() handles one-touch. */
 enum hdl_detail tpt_check(const struct tpt_view *view, const struct tpt_request *req,
                           struct tpt_grant *grant);
 

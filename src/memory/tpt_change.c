@@ -10,13 +10,25 @@
 	(HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_WRITE | HDL_ACCESS_REMOTE_ATOMIC | \
 	 HDL_ACCESS_ONE_TOUCH | HDL_ACCESS_ZERO_BASED)
 
-void slot_invalidate(struct tpt *tpt, struct tpt_slot *slot, struct tpt_entry *entry)
+/* The entry keeps no more than @flags. */
+static void slot_end(struct tpt *tpt, struct tpt_slot *slot, struct tpt_entry *entry, uint8_t flags)
 {
 	bool bound = entry->type == TPT_WINDOW && (entry->flags & TPT_VALID);
-	entry->flags &= TPT_ALLOCATED | TPT_RETIRED;
+	entry->flags &= flags;
 	slot_put_head(slot, entry);
 	if (bound)
 		slot_add_link(&tpt->slots[entry->link], -1);
+}
+
+void slot_invalidate(struct tpt *tpt, struct tpt_slot *slot, struct tpt_entry *entry)
+{
+	slot_end(tpt, slot, entry, TPT_ALLOCATED | TPT_RETIRED);
+}
+
+void slot_use_up(struct tpt *tpt, struct tpt_slot *slot, struct tpt_entry *entry)
+{
+	entry->flags |= TPT_TOUCHED;
+	slot_end(tpt, slot, entry, TPT_ALLOCATED | TPT_RETIRED | TPT_TOUCHED);
 }
 
 /* What the owner itself must be allowed to do. SAN: BindRKey succeeds if the consumer may access

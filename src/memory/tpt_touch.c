@@ -14,7 +14,7 @@ static enum tpt_action first_touch(struct tpt *tpt, struct tpt_slot *slot, struc
                                    const struct tpt_segment *segment)
 {
 	if (segment->sn == segment->next_sn - 1) { /* in order */
-		slot_invalidate(tpt, slot, e);
+		slot_use_up(tpt, slot, e);
 		return TPT_PLACE_INVALIDATE;
 	}
 	if (segment->sn - segment->next_sn < segment->window_end - segment->next_sn) {
@@ -35,7 +35,7 @@ static enum tpt_action touch(struct tpt *tpt, struct tpt_slot *slot, struct tpt_
 	if (!(e->access & HDL_ACCESS_ONE_TOUCH))
 		return TPT_PLACE;
 	if (e->flags & TPT_TOUCHED) {
-		slot_invalidate(tpt, slot, e);
+		slot_use_up(tpt, slot, e);
 		return TPT_TERMINATE;
 	}
 	return first_touch(tpt, slot, e, segment);
@@ -69,7 +69,7 @@ bool tpt_line_up(struct tpt *tpt, struct hdl_key key, uint32_t next_sn)
 	bool lined_up = still_there(&e, key) && (e.flags & TPT_TOUCHED) &&
 	                (int32_t)(next_sn - e.ddp_sn) > 0;
 	if (lined_up)
-		slot_invalidate(tpt, slot, &e);
+		slot_use_up(tpt, slot, &e);
 	lock_drop(&tpt->lock);
 	return lined_up;
 }

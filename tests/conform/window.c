@@ -259,9 +259,9 @@ static void ip5_one_touch_opens_once(void **state)
 		check_memory(w);
 		wr.wr_id = 2;
 		post_send(qa, wr);
-		expect_refused(w, w->a.scq, qa, 2, HDL_WC_REM_ACCESS_ERR, HDL_DETAIL_NOT_VALID);
+		expect_refused(w, w->a.scq, qa, 2, HDL_WC_REM_ACCESS_ERR, HDL_DETAIL_TOUCHED);
 		if (opcode != HDL_OP_WRITE_IMM) /* its receive reports it */
-			expect_event(w, &w->b, HDL_EVENT_QP_ACCESS_ERR, HDL_DETAIL_NOT_VALID, qb);
+			expect_event(w, &w->b, HDL_EVENT_QP_ACCESS_ERR, HDL_DETAIL_TOUCHED, qb);
 		check_memory(w);
 		drop_qp(w, qa);
 		drop_qp(w, qb);
@@ -325,7 +325,7 @@ static void ip5_one_touch_sink_of_one_read(void **state)
 		wr.wr_id = 2;
 		wr.u.rdma.addr += 8;
 		post_send(qa, wr);
-		expect_failed(w, w->a.scq, qa, 2, HDL_WC_LOC_PROT_ERR, HDL_DETAIL_NOT_VALID);
+		expect_failed(w, w->a.scq, qa, 2, HDL_WC_LOC_PROT_ERR, HDL_DETAIL_TOUCHED);
 		check_memory(w);
 		drop_qp(w, qa);
 		drop_qp(w, qb);

@@ -429,6 +429,7 @@ static int bind_error(enum hdl_detail detail)
 		return -HDL_EACCES;
 	case HDL_DETAIL_NOT_VALID:
 	case HDL_DETAIL_INSTANCE:
+	case HDL_DETAIL_TOUCHED:
 	case HDL_DETAIL_GONE:
 		return -HDL_ESTALE;
 	default:

@@ -49,6 +49,8 @@ uint64_t model_host(const struct model *m, const struct model_entry *e, uint64_t
 enum hdl_detail model_check(struct model *m, const struct tpt_request *req, uint64_t *offset)
 {
 	const struct model_entry *e = model_entry(m, req->key);
+	if (e != NULL && e->taken && !e->valid && e->used && e->instance == req->key.v % 256)
+		return HDL_DETAIL_TOUCHED;
 	if (e == NULL || !e->taken || !e->valid)
 		return HDL_DETAIL_NOT_VALID;
 	if (e->gone)
@@ -178,6 +180,7 @@ void model_set_pages(struct model_entry *e, uint64_t cookie, const struct hdl_re
 	e->valid = true;
 	e->gone = false;
 	e->touched = false;
+	e->used = false;
 	e->access = reg->access;
 	e->base = e->type == TPT_ISCSI ? cookie : first_address(reg->access, reg->iova);
 	e->length = reg->length;
@@ -260,6 +263,7 @@ enum hdl_detail model_bind(struct model *m, const struct tpt_bind *bind)
 	e->valid = true;
 	e->gone = false;
 	e->touched = false;
+	e->used = false;
 	e->instance = (uint8_t)bind->key.v;
 	e->qpn = bind->qpn;
 	e->access = bind->access;
@@ -302,6 +306,7 @@ enum hdl_detail model_retire(struct model *m, struct hdl_key key)
 	if (model_windows(m, e) != 0)
 		return HDL_DETAIL_BUSY;
 	e->valid = false;
+	e->used = false;
 	e->retired = true;
 	return HDL_DETAIL_NONE;
 }
@@ -331,11 +336,13 @@ enum tpt_action model_touch(struct model *m, struct hdl_key key, const struct tp
 		return TPT_PLACE;
 	if (e->touched) {
 		e->valid = false;
+		e->used = true;
 		return TPT_TERMINATE;
 	}
 	if ((uint64_t)segment->sn ==
 	    ((uint64_t)segment->next_sn + 0xffffffff) % ((uint64_t)1 << 32)) {
 		e->valid = false;
+		e->used = true;
 		return TPT_PLACE_INVALIDATE;
 	}
 	if (before(segment->sn, segment->next_sn) || !before(segment->sn, segment->window_end))
@@ -353,6 +360,7 @@ bool model_line_up(struct model *m, struct hdl_key key, uint32_t next_sn)
 	if (!e->touched || !before(e->sn, next_sn))
 		return false;
 	e->valid = false;
+	e->used = true;
 	return true;
 }
 

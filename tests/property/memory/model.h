@@ -13,7 +13,7 @@
 #define MODEL_MAX_PAGES 700u
 
 struct model_entry {
-	bool taken, retired, valid, gone, touched;
+	bool taken, retired, valid, gone, touched, used;
 	uint8_t instance, type;
 	uint32_t pd, qpn, access, sn;
 	uint64_t base, length;

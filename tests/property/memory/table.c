@@ -480,10 +480,10 @@ static void a_million_steps_as_the_model(void **state)
 	}
 	/* A generator that never gets anywhere proves nothing. */
 	static const enum hdl_detail must[] = {
-	        HDL_DETAIL_NONE,   HDL_DETAIL_NOT_VALID, HDL_DETAIL_TYPE,   HDL_DETAIL_PD,
-	        HDL_DETAIL_QP,     HDL_DETAIL_INSTANCE,  HDL_DETAIL_BOUNDS, HDL_DETAIL_ACCESS,
-	        HDL_DETAIL_BIND,   HDL_DETAIL_GONE,      HDL_DETAIL_BUSY,   HDL_DETAIL_PAGES,
-	        HDL_DETAIL_ALREADY};
+	        HDL_DETAIL_NONE,    HDL_DETAIL_NOT_VALID, HDL_DETAIL_TYPE,   HDL_DETAIL_PD,
+	        HDL_DETAIL_QP,      HDL_DETAIL_INSTANCE,  HDL_DETAIL_BOUNDS, HDL_DETAIL_ACCESS,
+	        HDL_DETAIL_BIND,    HDL_DETAIL_GONE,      HDL_DETAIL_BUSY,   HDL_DETAIL_PAGES,
+	        HDL_DETAIL_ALREADY, HDL_DETAIL_TOUCHED};
 	for (size_t i = 0; i < sizeof must / sizeof must[0]; i++)
 		assert_true(w->seen[must[i]] > STEPS / 1000);
 	for (int i = 0; i <= TPT_DROP; i++)

@@ -49,7 +49,7 @@ static void ip5_table_d(void **state)
 		bool last, one_touch, touched;
 		uint32_t sn;
 		enum tpt_action action;
-		bool valid, touched_after;
+		bool valid, touched_after; /* used up: touched, and no longer valid */
 	} rows[] = {
 	        {false, false, false, 999, TPT_PLACE, true, false},
 	        {false, true, false, 999, TPT_PLACE, true, false},
@@ -58,10 +58,10 @@ static void ip5_table_d(void **state)
 	        {true, false, false, 999, TPT_PLACE, true, false},
 	        {true, false, false, 1100, TPT_PLACE, true, false},
 	        {true, false, false, 5000, TPT_PLACE, true, false},
-	        {true, true, true, 999, TPT_TERMINATE, false, false},
-	        {true, true, true, 1200, TPT_TERMINATE, false, false},
-	        {true, true, true, 5000, TPT_TERMINATE, false, false},
-	        {true, true, false, 999, TPT_PLACE_INVALIDATE, false, false},
+	        {true, true, true, 999, TPT_TERMINATE, false, true},
+	        {true, true, true, 1200, TPT_TERMINATE, false, true},
+	        {true, true, true, 5000, TPT_TERMINATE, false, true},
+	        {true, true, false, 999, TPT_PLACE_INVALIDATE, false, true},
 	        {true, true, false, 1000, TPT_PLACE_TOUCHED, true, true},
 	        {true, true, false, 1499, TPT_PLACE_TOUCHED, true, true},
 	        {true, true, false, 1500, TPT_DROP, true, false},
@@ -79,7 +79,7 @@ static void ip5_table_d(void **state)
 			segment.sn = rows[i].sn;
 			assert_int_equal(tpt_touch(w->tpt, key, &segment), rows[i].action);
 			assert_int_equal(use(w, key),
-			                 rows[i].valid ? HDL_DETAIL_NONE : HDL_DETAIL_NOT_VALID);
+			                 rows[i].valid ? HDL_DETAIL_NONE : HDL_DETAIL_TOUCHED);
 			struct tpt_entry entry = entry_of(w, key);
 			assert_int_equal((entry.flags & TPT_TOUCHED) != 0, rows[i].touched_after);
 			if (rows[i].action == TPT_PLACE_TOUCHED)
@@ -132,7 +132,7 @@ static void ip5_line_up(void **state)
 		assert_int_equal(use(w, key), HDL_DETAIL_NONE);
 		assert_false(tpt_line_up(w->tpt, key_other_instance(key), sn + 1));
 		assert_true(tpt_line_up(w->tpt, key, sn + (i % 2 ? 1 : 50)));
-		assert_int_equal(use(w, key), HDL_DETAIL_NOT_VALID);
+		assert_int_equal(use(w, key), HDL_DETAIL_TOUCHED);
 		assert_false(tpt_line_up(w->tpt, key, sn + 1));
 	}
 	assert_false(tpt_line_up(w->tpt, (struct hdl_key){UINT32_MAX}, 0));
@@ -174,14 +174,48 @@ static void a_touched_region_leaves_its_windows(void **state)
 	struct hdl_key window = make_bound(w->tpt, region, RW_REMOTE, LENGTH);
 	const struct tpt_segment segment = {true, 999, 1000, 1500};
 	assert_int_equal(tpt_touch(w->tpt, region, &segment), TPT_PLACE_INVALIDATE);
-	assert_int_equal(use(w, region), HDL_DETAIL_NOT_VALID);
+	assert_int_equal(use(w, region), HDL_DETAIL_TOUCHED);
 	assert_int_equal(use(w, window), HDL_DETAIL_NONE);
 	assert_int_equal(tpt_retire(w->tpt, region), HDL_DETAIL_BUSY);
 	/* Memory that goes is noticed for the window all the same. */
 	remove_entry(w->tpt, w->region);
 	assert_int_equal(tpt_segment_gone(w->tpt, HOST, 1, NULL, NULL), 1);
-	assert_int_equal(use(w, region), HDL_DETAIL_NOT_VALID);
+	assert_int_equal(use(w, region), HDL_DETAIL_TOUCHED);
 	assert_int_equal(use(w, window), HDL_DETAIL_GONE);
+}
+
+/* "Used before" is said of the key that was used, as long as its entry is not registered, bound or
+ * removed. Whoever asks with another instance, or after an invalidation, hears "not valid". */
+static void a_used_key_is_told_from_an_invalid_one(void **state)
+{
+	struct world *w = *state;
+	const struct tpt_segment in_order = {true, 999, 1000, 1500};
+	const struct tpt_segment early = {true, 1200, 1000, 1500};
+	struct hdl_key key = make_entry(w, true, true);
+	assert_int_equal(tpt_touch(w->tpt, key, &in_order), TPT_PLACE_INVALIDATE);
+	assert_int_equal(use(w, key), HDL_DETAIL_TOUCHED);
+	assert_int_equal(use(w, key_other_instance(key)), HDL_DETAIL_NOT_VALID);
+	assert_int_equal(tpt_invalidate(w->tpt, key, PD, 0, true), HDL_DETAIL_NOT_VALID);
+	struct tpt_bind bind = {.key = key_other_instance(key),
+	                        .region = w->region,
+	                        .pd = PD,
+	                        .access = RW_REMOTE | HDL_ACCESS_ONE_TOUCH,
+	                        .addr = IOVA,
+	                        .length = LENGTH};
+	assert_int_equal(tpt_bind(w->tpt, &bind), HDL_DETAIL_NONE);
+	assert_int_equal(use(w, bind.key), HDL_DETAIL_NONE);
+	assert_int_equal(use(w, key), HDL_DETAIL_INSTANCE);
+	/* Touched, but invalidated before the stream was complete: the touch did not end it. */
+	assert_int_equal(tpt_touch(w->tpt, bind.key, &early), TPT_PLACE_TOUCHED);
+	assert_int_equal(tpt_invalidate(w->tpt, bind.key, PD, 0, true), HDL_DETAIL_NONE);
+	assert_int_equal(use(w, bind.key), HDL_DETAIL_NOT_VALID);
+	/* Nor does a region that was used up and then removed leave a trace. */
+	struct hdl_key region = make_entry(w, false, true);
+	assert_int_equal(tpt_touch(w->tpt, region, &in_order), TPT_PLACE_INVALIDATE);
+	assert_int_equal(use(w, region), HDL_DETAIL_TOUCHED);
+	assert_int_equal(tpt_retire(w->tpt, region), HDL_DETAIL_NONE);
+	assert_int_equal(use(w, region), HDL_DETAIL_NOT_VALID);
+	tpt_free(w->tpt, region);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
@@ -194,6 +228,7 @@ int main(void)
 	        TEST(ip5_line_up),
 	        TEST(sn9_one_shot_key_serves_once),
 	        TEST(a_touched_region_leaves_its_windows),
+	        TEST(a_used_key_is_told_from_an_invalid_one),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

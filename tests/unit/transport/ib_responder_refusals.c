@@ -219,7 +219,7 @@ static void a_one_touch_key_opens_once(void **state)
 		packet.reth.addr = rig_address(rig, 4096);
 		rig_take(rig, &packet);
 		expect_refusal(rig, psn, IB_NAK_REMOTE_ACCESS_ERROR, HDL_EVENT_QP_ACCESS_ERR,
-		               HDL_DETAIL_NOT_VALID);
+		               HDL_DETAIL_TOUCHED);
 		assert_int_equal(hdl_mr_deregister(once), 0);
 	}
 }

@@ -259,7 +259,8 @@ static void memmgt_18b_last_segment_first(void **state)
 			seen |= 1u << ssn;
 			bool last = (seen & 1u << 4) != 0;
 			assert_int_equal(flags_of(mr),
-			                 n == 0 ? 0 : TPT_VALID | (last ? TPT_TOUCHED : 0));
+			                 n == 0 ? TPT_TOUCHED
+			                        : TPT_VALID | (last ? TPT_TOUCHED : 0));
 			for (unsigned i = 1; i < 5; i++)
 				if (seen & 1u << i)
 					assert_memory_equal(SIDE->mem + (i - 1) * 700, data, 700);
@@ -292,7 +293,7 @@ static void memmgt_18b_table_d(void **state)
 	assert_int_equal(flags_of(often), TPT_VALID);
 	/* Last, in order: over at once. */
 	put_write(1, hdl_mr_key(mr), iw_address(SIDE, 100), true, 200);
-	assert_int_equal(flags_of(mr), 0);
+	assert_int_equal(flags_of(mr), TPT_TOUCHED);
 	assert_int_equal(flags_of(often), TPT_VALID);
 	settle_mr(mr);
 	settle_mr(often);
@@ -305,7 +306,7 @@ static void memmgt_18b_table_d(void **state)
 	put_write(1, hdl_mr_key(mr), iw_address(SIDE, 0), true, 100);
 	assert_int_equal(flags_of(mr), TPT_VALID | TPT_TOUCHED);
 	put_write(2, hdl_mr_key(mr), iw_address(SIDE, 500), true, 100);
-	assert_int_equal(flags_of(mr), 0);
+	assert_int_equal(flags_of(mr), TPT_TOUCHED);
 	assert_int_equal(SIDE->mem[500], 0);
 	iw_recv(SIDE, 1, 8192, 16);
 	assert_int_equal(iw_state(SIDE), HDL_QPS_RTS);
@@ -350,7 +351,7 @@ static void memmgt_18b_the_end_brings_no_octets(void **state)
 				          hdl_mr_key(ssn == 3 && way % 2 ? other : mr),
 				          iw_address(SIDE, (ssn - 1) * 700), ssn == 3,
 				          ssn == 3 ? 0 : 700);
-			assert_int_equal(flags_of(mr), n == 0 ? 0 : TPT_VALID);
+			assert_int_equal(flags_of(mr), n == 0 ? TPT_TOUCHED : TPT_VALID);
 		}
 		assert_memory_equal(SIDE->mem, data, 700);
 		assert_memory_equal(SIDE->mem + 700, data, 700);
@@ -374,7 +375,7 @@ static void memmgt_18b_the_end_brings_no_octets(void **state)
 			put_write(3, hdl_mr_key(mr), iw_address(SIDE, 300), true, 0);
 		assert_int_equal(iw_state(SIDE), HDL_QPS_RTS);
 		put_write(1, hdl_mr_key(mr), iw_address(SIDE, 100), true, 0);
-		assert_int_equal(flags_of(mr), 0);
+		assert_int_equal(flags_of(mr), TPT_TOUCHED);
 		iw_event(SIDE, HDL_EVENT_QP_ACCESS_ERR, HDL_DETAIL_TOUCHED);
 		iw_expect_terminate(&rig, RDMAP_ERROR_DDP_INVALID_STAG);
 		settle_mr(mr);
@@ -387,7 +388,7 @@ static void memmgt_18b_the_end_brings_no_octets(void **state)
 	put_write(0, hdl_mr_key(mr), iw_address(SIDE, 0), true, 0);
 	assert_int_equal(flags_of(mr), TPT_VALID);
 	put_write(2, hdl_mr_key(mr), iw_address(SIDE, 0), true, 100);
-	assert_int_equal(flags_of(mr), 0);
+	assert_int_equal(flags_of(mr), TPT_TOUCHED);
 	assert_int_equal(iw_state(SIDE), HDL_QPS_RTS);
 	settle_mr(mr);
 	iw_close(&rig);
@@ -503,7 +504,7 @@ static void memmgt_18b_answers_to_one_touch_memory(void **state)
 		        .opcode = RDMAP_READ_RESPONSE, .last = true, .stag = stags[i]};
 		assert_true(iw_put_message(&rig, (uint16_t)i, &s, data, 300));
 	}
-	assert_int_equal(flags_of(mr), 0);
+	assert_int_equal(flags_of(mr), TPT_TOUCHED);
 	iw_completion(SIDE->scq, 0, HDL_WC_SUCCESS);
 	assert_memory_equal(SIDE->mem, data, 300);
 	assert_int_equal(iw_completion(SIDE->scq, 1, HDL_WC_LOC_PROT_ERR).vendor_err,
