@@ -495,8 +495,16 @@ HDL_API struct hdl_key hdl_mr_key(const struct hdl_mr *mr);
  *
  * For HDL_OP_REGISTER and HDL_OP_REGISTER_SEND. The instance of the key differs from the region's
  * current one and from those of the last 254 keys that were drawn, whether they were used or not,
- * so a key that a peer still has does not come back to life, and a peer cannot guess it. It becomes
+ * so a key that a peer still has does not come back to life while 255 others are drawn. It becomes
  * the key of the region when the registration executes.
+ *
+ * An instance has eight bits. The 256 of them come in an order that is secret and different for
+ * every region, and then again in the same order, because only so does each stay away as long as it
+ * can. A peer that has seen few keys of the region has therefore little to guess the next one from;
+ * one that has kept nearly all 256 knows it. So do not rely on the instance alone to keep such a
+ * peer out between two registrations: invalidate the key, and let queue pairs that should not reach
+ * the region be of another protection domain. The 24 bits above the instance are secret until the
+ * peer is given a key: hdl_mr_alloc() draws them anew for another region.
  *
  * Owner: nothing changes hands.
  * Threads: any.

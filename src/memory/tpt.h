@@ -368,8 +368,8 @@ void tpt_free(struct tpt *tpt, struct hdl_key key);
 
 /* The current key of an index, whatever instance @key has. */
 struct hdl_key tpt_current(const struct tpt *tpt, struct hdl_key key);
-/* The key of the same index that follows @key: its instance is unguessable, and different from that
- * of @key and of the 254 before it. */
+/* The key of the same index that follows @key: its instance is different from that of @key and of
+ * the 254 before it. The order is secret, but repeats: who has seen all 256 knows what follows. */
 struct hdl_key tpt_fresh(const struct tpt *tpt, struct hdl_key key);
 
 /* Table D of figure 18B, for a tagged segment that passed tpt_check(). If the entry has been

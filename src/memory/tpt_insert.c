@@ -18,7 +18,8 @@ static uint8_t half_of(uint64_t table, uint8_t half)
 
 /* The instance of @index that follows @old. Each index goes through all instances before one
  * repeats, so a stale key stays stale for 255 others. Each index has an order of its own that only
- * we know, so a peer that has seen some instances cannot predict the next. The order is that of
+ * we know, so a peer that has seen few instances cannot predict the next. One that has seen all of
+ * them can: another order in the next round would let some repeat early. The order is that of
  * enciphered numbers: a Feistel network over halves of four bits. */
 static uint8_t next_instance(const struct tpt *tpt, uint32_t index, uint8_t old)
 {
