@@ -206,7 +206,7 @@ int hdl_ah_create(struct hdl_pd *pd, const struct hdl_ah_attr *attr, struct hdl_
 			result = -HDL_EHOSTUNREACH;
 	}
 	if (result == -HDL_EHOSTUNREACH)
-		why_unreachable("creating an address handle", attr, result);
+		why_unreachable(pd->adapter, "creating an address handle", attr, result);
 	if (result != 0) {
 		atomic_fetch_sub(&pd->adapter->objects.ahs, 1);
 		free(ah);

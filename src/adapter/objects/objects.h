@@ -208,7 +208,8 @@ void why_not_modified(const struct hdl_qp *qp, const struct hdl_qp_attr *attr, u
                       int error);
 /* @what was refused because nobody is reached at the address of @attr (-HDL_EHOSTUNREACH), or the
  * wrong one (-HDL_EACCES). */
-void why_unreachable(const char *what, const struct hdl_ah_attr *attr, int error);
+void why_unreachable(const struct hdl_adapter *adapter, const char *what,
+                     const struct hdl_ah_attr *attr, int error);
 /* It took @qp to ERR. */
 void why_ended(const struct hdl_qp *qp);
 /* The engine's sink for failures of queue pairs. */

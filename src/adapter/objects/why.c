@@ -2,6 +2,7 @@
  * calls only return an error: what they had to go by is looked at again here, and put in words. */
 #include <arpa/inet.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -53,15 +54,40 @@ static uint32_t wrong_values(const struct hdl_qp_attr *attr, uint32_t mask)
 	return wrong;
 }
 
-void why_unreachable(const char *what, const struct hdl_ah_attr *attr, int error)
+/* Other programs of the node have put it on a network, and this one did not ask for that: it has
+ * their addresses and no port. The user has to know, so this is logged at the default level, once.
+ */
+static bool why_without_network(const struct hdl_adapter *adapter)
+{
+	static atomic_bool told;
+	char text[INET6_ADDRSTRLEN];
+	const struct hdl_gid *first = &adapter->gids[0];
+	bool local = first->raw[0] == 0xfe && (first->raw[1] & 0xc0) == 0x80;
+	if (net_has_packets(&adapter->net) || adapter->gid_count == 0 || local)
+		return false;
+	if (!atomic_exchange(&told, true))
+		log_warn("other programs of this node use the network at %s, and this one does "
+		         "not: start it with the same --addr (HEDDLE_ADDR) to reach other "
+		         "machines",
+		         gid_words(first, text));
+	return true;
+}
+
+void why_unreachable(const struct hdl_adapter *adapter, const char *what,
+                     const struct hdl_ah_attr *attr, int error)
 {
 	char text[INET6_ADDRSTRLEN];
 	struct hdl_gid to = adapter_address(attr);
+	bool without = error == -HDL_EHOSTUNREACH && why_without_network(adapter);
 	if (!log_enabled(LOG_LEVEL_DEBUG))
 		return;
 	if (error == -HDL_EACCES)
 		log_debug("%s refused: the process at %s belongs to another user", what,
 		          gid_words(&to, text));
+	else if (without)
+		log_debug("%s refused: no process of user %u is known at %s on this machine, and "
+		          "this program uses no network (--addr, HEDDLE_ADDR)",
+		          what, (unsigned)geteuid(), gid_words(&to, text));
 	else
 		log_debug("%s refused: no process of user %u is known at %s; it does not run, "
 		          "belongs to another user, has another HEDDLE_DIR, or is on a network "
@@ -84,8 +110,11 @@ void why_not_modified(const struct hdl_qp *qp, const struct hdl_qp_attr *attr, u
 	uint32_t need, allow, given = mask & ~(uint32_t)(HDL_QP_STATE | HDL_QP_CUR_STATE), wrong;
 	enum hdl_qp_state from = qp_state(&qp->qp);
 	enum hdl_qp_state to = mask & HDL_QP_STATE ? (enum hdl_qp_state)attr->state : from;
-	if (!log_enabled(LOG_LEVEL_DEBUG))
+	if (!log_enabled(LOG_LEVEL_DEBUG)) {
+		if (error == -HDL_EHOSTUNREACH)
+			why_without_network(qp->pd->adapter);
 		return;
+	}
 	snprintf(what, sizeof(what), "queue pair 0x%06x (%s): %s to %s", qp->qp.qpn,
 	         qp_type_name(qp->qp.type), qp_state_name(from), qp_state_name(to));
 	bool exists = to <= HDL_QPS_ERR &&
@@ -107,7 +136,7 @@ void why_not_modified(const struct hdl_qp *qp, const struct hdl_qp_attr *attr, u
 	else if ((wrong = wrong_values(attr, mask)) != 0)
 		log_debug("%s refused: out of range is %s", what, attribute_names(wrong, names));
 	else if (error == -HDL_EHOSTUNREACH || error == -HDL_EACCES)
-		why_unreachable(what, &attr->ah, error);
+		why_unreachable(qp->pd->adapter, what, &attr->ah, error);
 	else if ((mask & HDL_QP_PATH_MTU) && error == -HDL_EINVAL &&
 	         attr->path_mtu > net_mtu(qp->pd->adapter))
 		why_too_large(what, attr->path_mtu, net_mtu(qp->pd->adapter));
