@@ -208,6 +208,7 @@ struct hdl_qp_info {
 	uint32_t outstanding; /* requests that were posted and have not completed */
 	uint32_t receives;    /* receives that wait, those of a shared receive queue included */
 	bool shared;          /* they are of a shared receive queue */
+	bool on_wire;         /* connected types: its packets go over a network */
 };
 #define HDL_UNSEEN UINT32_MAX
 

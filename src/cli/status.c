@@ -107,7 +107,7 @@ static bool status_is_connected(const struct hdl_qp_info *qp)
 }
 
 /* The process at the other end of @qp, which has that queue pair and the same link. NULL: it is
- * gone. */
+ * gone, or on another machine. */
 static const struct hdl_process *status_peer_of(const struct hdl_process *list, size_t count,
                                                 const struct hdl_process *own,
                                                 const struct hdl_qp_info *qp)
@@ -177,6 +177,8 @@ static json_t *qp_json(const struct hdl_process *list, size_t count, const struc
 	                    status_is_connected(qp) ? json_integer(qp->dest_qpn) : json_null());
 	json_object_set_new(object, "peer_pid",
 	                    peer != NULL ? json_integer(peer->pid) : json_null());
+	json_object_set_new(object, "over_network",
+	                    status_is_connected(qp) ? json_boolean(qp->on_wire) : json_null());
 	json_object_set_new(object, "requests_outstanding", level_json(qp->outstanding));
 	json_object_set_new(object, "receives_posted", level_json(qp->receives));
 	json_object_set_new(object, "receives_shared", json_boolean(qp->shared));
@@ -226,7 +228,7 @@ static void print_qp(const struct hdl_process *list, size_t count, const struct 
                      const struct hdl_qp_info *qp)
 {
 	const struct hdl_process *peer = status_peer_of(list, count, p, qp);
-	printf("    qp 0x%06x %s %-5s", qp->qpn, status_type_name(qp->type), state_name(qp->state));
+	printf("    qp 0x%06x %s %s", qp->qpn, status_type_name(qp->type), state_name(qp->state));
 	if (status_is_connected(qp))
 		printf("  to 0x%06x", qp->dest_qpn);
 	if (peer == p)
@@ -234,7 +236,7 @@ static void print_qp(const struct hdl_process *list, size_t count, const struct 
 	else if (peer != NULL)
 		printf(" of %s (pid %d)", peer->program, peer->pid);
 	else if (status_is_connected(qp))
-		fputs(", which does not exist", stdout);
+		fputs(qp->on_wire ? " over a network" : ", which does not exist", stdout);
 	print_levels(qp);
 	putchar('\n');
 	if (qp->status != HDL_WC_SUCCESS)

@@ -442,6 +442,7 @@ static void transport_engine_publish(const struct engine *engine, struct qp *qp)
 	                         .type = qp->type,
 	                         .access = (uint8_t)access,
 	                         .windows_only = qp->windows_only,
+	                         .on_wire = qp->transport != &local_transport,
 	                         .dest_qpn = qp->attr.dest_qpn,
 	                         .link = qp->link == LINK_NONE ? 0 : engine->links[qp->link].id,
 	                         .pd = qp->type == HDL_QP_XRC_TGT ? qp->xrcd : qp->pd,

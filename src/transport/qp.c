@@ -14,7 +14,8 @@ void qp_publish(struct qp_public *pub, const struct qp_facts *facts)
 	                      (uint64_t)facts->windows_only << 63 |
 	                              (uint64_t)(facts->link & 0x7fffffffu) << 32 | facts->pd,
 	                      memory_order_release);
-	atomic_store_explicit(&pub->words[2], facts->rq_psn, memory_order_release);
+	atomic_store_explicit(&pub->words[2], (uint64_t)facts->on_wire << 32 | facts->rq_psn,
+	                      memory_order_release);
 	uint64_t word = (version + 1) << 48 | (uint64_t)facts->dest_qpn << 24 |
 	                (uint64_t)facts->type << 16 | (uint64_t)facts->state << 8 | facts->access;
 	atomic_store_explicit(&pub->words[0], word, memory_order_seq_cst);
@@ -51,6 +52,7 @@ bool qp_read_facts(const struct qp_public *pub, struct qp_facts *facts)
 		                           .pd = (uint32_t)second,
 		                           .link = (uint32_t)(second >> 32) & 0x7fffffffu,
 		                           .windows_only = second >> 63 != 0,
+		                           .on_wire = (third >> 32 & 1) != 0,
 		                           .rq_psn = (uint32_t)third,
 		                           .word = first};
 		return true;

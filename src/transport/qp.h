@@ -24,7 +24,7 @@
  *   word 1:   windows_only (1 bit, 63) | id of the connection's link (31) | protection domain (32).
  *             An XRC target publishes its XRC domain instead: the protection domain is that of the
  *             shared receive queue that a request names
- *   word 2:   PSN that the first message must have (32)
+ *   word 2:   over a network (1 bit, 32; for observers) | PSN that the first message must have (32)
  *   executed: 0, or 1 << 32 | MSN of the last message executed. The acknowledgement may come later:
  *             a requester that cannot wait for it, or whose peer has died, reads this field. */
 struct qp_public {
@@ -50,7 +50,7 @@ _Static_assert(sizeof(struct qp_public) == 64, "one line per queue pair");
 
 struct qp_facts {
 	uint8_t state, type, access;
-	bool windows_only;
+	bool windows_only, on_wire;
 	uint32_t dest_qpn, link, pd;
 	uint32_t rq_psn; /* the PSN that the first message must have */
 	/* The first word as it was read: tells later whether anything has changed. */

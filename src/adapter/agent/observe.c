@@ -103,6 +103,7 @@ static struct hdl_qp_info describe(const struct hdl_process *process, const stru
 	                           .dest_qpn = facts->dest_qpn,
 	                           .access = facts->access,
 	                           .link = facts->link,
+	                           .on_wire = facts->on_wire,
 	                           .status = fault.status,
 	                           .detail = fault.detail,
 	                           .has_event = fault.event != 0,

@@ -244,13 +244,13 @@ class Command(unittest.TestCase):
         subject = subprocess.Popen([SUBJECT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                    env={**os.environ, "HEDDLE_NODE": "seen"})
         try:
-            a, b, c, d, e, f, status = map(int, subject.stdout.readline().split())
+            a, b, c, d, e, f, g, status = map(int, subject.stdout.readline().split())
             shown = json.loads(heddle("status", "--json", "--node", "seen").stdout)
             self.assertEqual([p["pid"] for p in shown], [subject.pid])
             qps = {qp["qpn"]: qp for qp in shown[0]["queue_pairs"]}
             levels = {n: (qps[n]["requests_outstanding"], qps[n]["receives_posted"], qps[n]["receives_shared"]) for n in qps}
             self.assertEqual(levels, {a: (3, 0, False), b: (0, 5, False), c: (0, 3, True), d: (0, 3, True),
-                                      e: (0, 0, False), f: (0, 0, False)})
+                                      e: (0, 0, False), f: (0, 0, False), g: (0, 0, False)})
             self.assertEqual([qps[n]["last_error"] for n in (a, b, c, d)], [None] * 4)
             self.assertEqual((qps[e]["state"], qps[f]["state"]), ("ERR", "ERR"))
             failed = qps[e]["last_error"]
@@ -283,6 +283,7 @@ class Command(unittest.TestCase):
                 try:
                     got = [watch.stdout.readline() for _ in range(5)]
                     self.assertGreaterEqual(got.count(line), 3)
+            self.assertFalse(qps[a]["over_network"])
                     watch.stdout.close()  # whoever read it has gone: so does it
                     self.assertNotEqual(watch.wait(timeout=30), 0)
                 finally:
@@ -293,6 +294,7 @@ class Command(unittest.TestCase):
 
     def test_debug_says_why(self):
         """What is refused, and what fails, is told for HEDDLE_LOG=debug, and not without it."""
+            self.assertIn(f"qp 0x{g:06x} RC INIT; 0 requests outstanding", text)
         def run(level):
             env = {**os.environ, "HEDDLE_NODE": "refused"}
             if level:
@@ -355,6 +357,42 @@ class Command(unittest.TestCase):
 
     def test_status_of_nobody(self):
         with tempfile.TemporaryDirectory(prefix="hdl") as directory:
+    def test_status_over_a_network(self):
+        """A peer on another machine is not one that does not exist."""
+        with tempfile.TemporaryDirectory(prefix="hdl") as directory:
+            env = {**os.environ, "HEDDLE_DIR": directory, "HEDDLE_ADDR": "127.0.0.60"}
+            subject = subprocess.Popen([SUBJECT, "far"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+            try:
+                qpn = int(subject.stdout.readline())
+                shown = subprocess.run([PROGRAM, "status"], capture_output=True, text=True, env=env).stdout
+                self.assertIn(f"qp 0x{qpn:06x} RC RTR  to 0x000007 over a network; 0 requests outstanding", shown)
+                self.assertNotIn("does not exist", shown)
+                status = json.loads(subprocess.run([PROGRAM, "status", "-j"], capture_output=True, text=True, env=env).stdout)
+                self.assertEqual([(qp["peer_qpn"], qp["peer_pid"], qp["over_network"]) for qp in status[0]["queue_pairs"]], [(7, None, True)])
+            finally:
+                subject.stdin.close()
+                self.assertEqual(subject.wait(timeout=30), 0)
+                subject.stdout.close()
+
+    def test_without_the_network_of_its_node(self):
+        """Another program of the node has --addr: the cure is told at the default level, once."""
+        with tempfile.TemporaryDirectory(prefix="hdl") as directory:
+            env = {**os.environ, "HEDDLE_DIR": directory}
+            server = subprocess.Popen([PROGRAM, "perf", "--server", "--port", "4717"], stderr=subprocess.PIPE, text=True,
+                                      env={**env, "HEDDLE_ADDR": "127.0.0.62"})
+            try:
+                self.assertIn("Waiting", server.stderr.readline())
+                done = subprocess.run([SUBJECT, "refused"], capture_output=True, text=True, timeout=60, env=env)
+                self.assertEqual(done.returncode, 0)
+                self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+                self.assertIn("use the network at ::ffff:127.0.0.62, and this one does not: start it with the same --addr (HEDDLE_ADDR)", done.stderr)
+                told = subprocess.run([SUBJECT, "refused"], capture_output=True, text=True, timeout=60, env={**env, "HEDDLE_LOG": "debug"})
+                self.assertIn("this program uses no network (--addr, HEDDLE_ADDR)", told.stderr)
+                self.assertNotIn("on a network that this node has no address on", told.stderr)
+            finally:
+                server.kill()
+                server.communicate()
+
             env = {**os.environ, "HEDDLE_DIR": directory}
             done = subprocess.run([PROGRAM, "status"], capture_output=True, text=True, env=env)
             self.assertEqual((done.returncode, done.stdout), (0, f"No program uses Heddle now. (Directory of the node agent: {directory})\n"))

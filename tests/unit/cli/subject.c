@@ -84,7 +84,7 @@ static void post(struct hdl_qp *qp, struct hdl_send_wr wr)
 }
 
 /* A queue pair whose first request holds back two others, and its peer with five receives; two with
- * a shared queue of three; two that failed by a write to a key that is none. */
+ * a shared queue of three; two that failed by a write to a key that is none; one in INIT. */
 static void be_looked_at(void)
 {
 	struct hdl_qp *a = make(HDL_QP_RC, NULL), *b = make(HDL_QP_RC, NULL);
@@ -102,6 +102,10 @@ static void be_looked_at(void)
 	connect_to(c, d);
 	connect_to(d, c);
 	receive(NULL, srq, 3);
+
+	struct hdl_qp *g = make(HDL_QP_RC, NULL);
+	struct hdl_qp_attr only_init = to_init();
+	must(hdl_qp_modify(g, &only_init, INIT_MASK));
 
 	struct hdl_qp *e = make(HDL_QP_RC, NULL), *f = make(HDL_QP_RC, NULL);
 	struct hdl_mr *mr;
@@ -121,8 +125,8 @@ static void be_looked_at(void)
 		usleep(1000);
 		must(hdl_qp_query(f, &refused, NULL));
 	}
-	printf("%u %u %u %u %u %u %u\n", hdl_qp_number(a), hdl_qp_number(b), hdl_qp_number(c),
-	       hdl_qp_number(d), hdl_qp_number(e), hdl_qp_number(f), wc.status);
+	printf("%u %u %u %u %u %u %u %u\n", hdl_qp_number(a), hdl_qp_number(b), hdl_qp_number(c),
+	       hdl_qp_number(d), hdl_qp_number(e), hdl_qp_number(f), hdl_qp_number(g), wc.status);
 	fflush(stdout);
 	while (getchar() != EOF)
 		;
@@ -232,6 +236,20 @@ static void be_refused(void)
 	refused("send", (int)wc.status);
 }
 
+/* Connected with a peer on another machine, which need not answer. */
+static void be_far(void)
+{
+	struct hdl_qp *qp = make(HDL_QP_RC, NULL);
+	struct hdl_qp_attr attr = to_init();
+	must(hdl_qp_modify(qp, &attr, INIT_MASK));
+	attr = to_rtr(7, (struct hdl_gid){{[10] = 0xff, 0xff, 127, 0, 0, 61}});
+	must(hdl_qp_modify(qp, &attr, RTR_MASK));
+	printf("%u\n", hdl_qp_number(qp));
+	fflush(stdout);
+	while (getchar() != EOF)
+		;
+}
+
 /* Packets that the network does not carry. */
 static void be_too_large(void)
 {
@@ -257,6 +275,8 @@ int main(int argc, char **argv)
 		be_refused();
 	else if (argc > 1 && strcmp(argv[1], "too-large") == 0)
 		be_too_large();
+	else if (argc > 1 && strcmp(argv[1], "far") == 0)
+		be_far();
 	else
 		be_looked_at();
 	/* Its objects end with the process; leak checkers need not look for them. */
