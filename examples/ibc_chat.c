@@ -13,14 +13,19 @@
 int main(int argc, char **argv)
 {
 	static char line[IBC_LIMIT_PAYLOAD + 1];
-	IBC_GUID nic = argc > 2 ? strtoull(argv[1], NULL, 0) : 0;
+	IBC_GUID nic;
 	struct IBC_Route route = {.Pointer = 1};
 	struct IBC_Info info;
 	IBC_HANDLE handle;
 	const struct timespec now = {0, 0};
+	if (argc < 3) {
+		fprintf(stderr, "usage: %s NIC PORT [PORT...]\n", argv[0]);
+		return 2;
+	}
+	nic = strtoull(argv[1], NULL, 0);
 	for (int i = 3; i < argc; i++)
 		route.Ports[route.Hops++] = (uint8_t)atoi(argv[i]);
-	if (argc < 3 || IBC_Init(CHAT, NULL, NULL, NULL) != 0 || IBC_RecvPost(&handle) != 0)
+	if (IBC_Init(CHAT, NULL, NULL, NULL) != 0 || IBC_RecvPost(&handle) != 0)
 		return 1;
 	struct pollfd in[2] = {{0, POLLIN, 0}, {IBC_Descriptor(), POLLIN, 0}};
 	while (poll(in, 2, -1) > 0) {

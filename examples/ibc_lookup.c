@@ -11,6 +11,8 @@ int main(int argc, char **argv)
 	struct IBC_Target store = {.OutPort = IBC_PORT_ROUTE, .Destination = 55};
 	struct IBC_Info info;
 	int result = 0;
+	if (argc < 2)
+		fprintf(stderr, "usage: %s NAME[=VALUE] [APID]\n", argv[0]);
 	if (argc < 2 || IBC_Init(IBC_CLIENTANY, NULL, NULL, NULL) != 0)
 		return 2;
 	if (argc > 2)

@@ -15,8 +15,10 @@ int main(int argc, char **argv)
 	struct IBC_Target target = {.Destination = SWITCH_ITSELF, .Route = {.Pointer = 1}};
 	struct IBC_Info info;
 	unsigned key[16], own;
-	if (argc < 4)
+	if (argc < 4) {
+		fprintf(stderr, "usage: %s KEY NIC PORT [PORT...]\n", argv[0]);
 		return 2;
+	}
 	for (int i = 0; i < 16 && sscanf(argv[1] + 2 * i, "%2x", &key[i]) == 1; i++)
 		command[i] = (unsigned char)key[i];
 	target.GUID = strtoull(argv[2], NULL, 0);

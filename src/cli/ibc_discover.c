@@ -164,7 +164,9 @@ static void print_map(const struct topology *map, const struct discovery *discov
 				printf("  port %-2u  %s\n", port, state != NULL ? state : "up");
 		}
 	}
-	printf("%u nodes and switches, %u links\n", map->node_count, map->link_count);
+	printf("%u %s, %u link%s\n", map->node_count,
+	       map->node_count == 1 ? "node or switch" : "nodes and switches", map->link_count,
+	       map->link_count == 1 ? "" : "s");
 }
 
 /* Write @map as a topology file to @text. Returns its length, or 0. */
@@ -214,8 +216,15 @@ static int print_way(const struct ibc_options *options, const struct network *ne
 	struct topology_path path;
 	char shown[NETWORK_ROUTE_BYTES];
 	if (from < 0 || to < 0) {
-		fprintf(stderr, "%s: there is no node or switch '%s'\n", network->name,
-		        options->operands[from < 0 ? 0 : 1]);
+		const char *name = options->operands[from < 0 ? 0 : 1];
+		if (topology_find(network->topology, name) >= 0)
+			fprintf(stderr,
+			        "%s: no way leads to %s now; `heddle ibc discover' shows what is "
+			        "reached from %s\n",
+			        network->name, name, network->node);
+		else
+			fprintf(stderr, "%s: there is no node or switch '%s'\n", network->name,
+			        name);
 		return 1;
 	}
 	uint8_t ports[IBC_MAX_HOPS + 1];

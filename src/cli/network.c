@@ -135,6 +135,17 @@ bool network_ports_of(const char *name, struct network_member *member)
 	return ibc_observe(look_at_member, &wanted) == 0 && wanted.there;
 }
 
+bool network_explain_absent(const struct network *network, const char *name)
+{
+	bool known = topology_find(network->topology, name) >= 0;
+	fprintf(stderr,
+	        known ? "%s: %s is not up\n"
+	              : "%s: there is no node or switch '%s'; `heddle vswitch show' lists those "
+	                "that are up\n",
+	        network->name, name);
+	return known;
+}
+
 /* The first node, not a plain switch, whose ports are run here. */
 static const char *first_node(const struct network *network)
 {
@@ -285,6 +296,7 @@ void network_ask(struct network *network, const struct IBC_Route *route,
 	if (result == IBC_NACKED) {
 		answer->result = NETWORK_NACK;
 		answer->reason = info.Reason;
+		answer->by_application = info.Source != VSWITCH_APID_CONFIG;
 	} else if (result == IBC_TIMEDOUT) {
 		answer->result = NETWORK_SILENT;
 	} else if (result != IBC_SUCCESS) {
@@ -312,6 +324,8 @@ void network_explain(const struct network *network, const struct network_answer 
 	case NETWORK_NACK:
 		snprintf(out, bytes, "NACK: %s%s", IBC_ReasonName(answer->reason),
 		         answer->reason != IBC_NACK_NOT_ALLOWED ? ""
+		         : answer->by_application
+		                 ? " (so says the application at the end of the route)"
 		         : answer->needs_no_key ? " (the topology gives that NIC to other APIDs)"
 		         : network_key(network, -1) != NULL
 		                 ? " (the switch has another key, or none)"

@@ -45,6 +45,10 @@ struct network_member {
 };
 bool network_ports_of(const char *name, struct network_member *member);
 
+/* Print that the node or switch @name, which the user has named, is not up. False: there is none of
+ * that name. */
+bool network_explain_absent(const struct network *network, const char *name);
+
 /* Become a client of the node called @node (NULL: HEDDLE_NODE, or the first node of the topology
  * that is up). False: the reason has been printed. */
 bool network_attach(struct network *network, const char *node);
@@ -64,6 +68,7 @@ struct network_answer {
 	enum network_result result;
 	int reason;                      /* of NETWORK_NACK */
 	bool needs_no_key;               /* an echo */
+	bool by_application;             /* NETWORK_NACK: of an application, not of a switch */
 	const char *why;                 /* of the others but NETWORK_OK */
 	uint64_t round_ns;               /* from the request to the answer */
 	struct ibc_config_answer config; /* not of an echo */

@@ -154,12 +154,13 @@ static bool stop_node(const char *name)
 	return true;
 }
 
-/* End the node @name. False: that was tried in vain, and has been printed. */
-static bool end_one(const struct network *network, const char *name, json_t *ended)
+/* End the node @name, which the user has @named. False: that was tried in vain, or there is no such
+ * node; it has been printed. */
+static bool end_one(const struct network *network, const char *name, bool named, json_t *ended)
 {
 	struct network_member member;
 	if (!network_ports_of(name, &member))
-		return true;
+		return !named || network_explain_absent(network, name);
 	bool good = stop_node(name);
 	if (good)
 		json_array_append_new(ended, json_string(name));
@@ -185,12 +186,12 @@ static int vswitch_down(struct vswitch_options *options, struct network *network
 	}
 	json_t *ended = json_array();
 	for (int i = 0; i < options->given; i++)
-		status |= !end_one(network, options->operands[i], ended);
+		status |= !end_one(network, options->operands[i], true, ended);
 	for (uint32_t i = 0; i < network->topology->node_count; i++) {
 		struct network_member member;
 		const char *name = network->topology->nodes[i].name;
 		if (options->given == 0)
-			status |= !end_one(network, name, ended);
+			status |= !end_one(network, name, false, ended);
 		left += network_ports_of(name, &member);
 	}
 	if (left == 0)
@@ -377,8 +378,9 @@ static int vswitch_up(struct vswitch_options *options, struct network *network)
 		print_result(json_pack("{s:o,s:i,s:i}", "started", names, "links", (int)all, "up",
 		                       (int)up));
 	} else {
-		printf("%u nodes and switches run here, %u of %u links between them are up\n",
-		       count, up, all);
+		printf("%u %s here, %u of %u link%s between them %s up\n", count,
+		       count == 1 ? "node or switch runs" : "nodes and switches run", up, all,
+		       all == 1 ? "" : "s", all == 1 ? "is" : "are");
 	}
 	return up == all ? 0 : 1;
 }

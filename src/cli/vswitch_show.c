@@ -225,6 +225,13 @@ int vswitch_show(struct vswitch_options *options, struct network *network)
 	int error = ibc_observe(look, &show);
 	if (error != 0)
 		fprintf(stderr, "%s: %s\n", network->name, strerror(-error));
+	bool missing = false;
+	for (int k = 0; k < options->given; k++) {
+		if (json_object_get(show.nodes, options->operands[k]) != NULL)
+			continue;
+		network_explain_absent(network, options->operands[k]);
+		missing = true;
+	}
 	/* In the order of the file; then nodes that are in none. */
 	for (uint32_t k = 0; k < network->topology->node_count; k++) {
 		name = network->topology->nodes[k].name;
@@ -241,10 +248,9 @@ int vswitch_show(struct vswitch_options *options, struct network *network)
 		putchar('\n');
 	} else {
 		json_array_foreach(list, i, node) show_node(node);
-		if (json_array_size(list) == 0)
+		if (json_array_size(list) == 0 && !missing)
 			puts("no virtual switch is up");
 	}
-	bool missing = options->given > 0 && json_array_size(list) < (size_t)options->given;
 	json_decref(list);
 	json_decref(show.nodes);
 	return missing ? 1 : 0;

@@ -110,6 +110,10 @@ class Example(Base):
     def test_cut_and_heal(self):
         self.heddle("vswitch", "cut", "s106:3")
         self.assertIn("NACK: port down", self.heddle("ibc", "ping", "n104", "-c", "1", status=1))
+        self.heddle("ibc", "route", "n102", "n104", status=1)
+        self.assertIn("no way leads to n104 now; `heddle ibc discover' shows what is reached from n102", self.errors)
+        self.heddle("ibc", "route", "n102", "nowhere", status=1)
+        self.assertIn("there is no node or switch 'nowhere'", self.errors)
         states = {p["port"]: p["state"] for p in self.json("vswitch", "show", "s106")[0]["ports"]}
         self.assertEqual(states[3], "down")
         self.until("the other end notices", lambda: {p["port"]: p["state"] for p in self.json(
@@ -149,7 +153,8 @@ class Example(Base):
         self.assertGreaterEqual(nodes["s106"]["counters"]["forwarded"], 6)
         self.assertGreaterEqual(next(p for p in nodes["s108"]["ports"] if p["port"] == 2)["counters"]["out"], 3)
         self.assertIn("s108, switch 108", self.heddle("vswitch", "show", "s108"))
-        self.heddle("vswitch", "show", "nobody", status=1)
+        self.assertEqual(self.heddle("vswitch", "show", "nobody", "s106", status=1).count("switch 106"), 1)
+        self.assertIn("there is no node or switch 'nobody'", self.errors)
 
     def test_show_has_what_a_program_needs(self):
         """IBC_Send() takes the GUID of a NIC and a port of it: show prints both for each port of a node."""
@@ -165,6 +170,24 @@ class Example(Base):
         self.heddle("ibc", "ping", "n104", "--node", "nowhere", status=1)
         self.assertIn("no process runs the ports of node nowhere", self.errors)
 
+    def test_an_application_says_no(self):
+        """Its NACK has another reason than that of a switch."""
+        store = subprocess.Popen([FOLDER / "examples/example-ibc_store", "33"], env={**self.env, "HEDDLE_NODE": "n104"})
+        try:
+            said = "1-3-2-33: NACK: not allowed (so says the application at the end of the route)"
+            self.until("the store is up", lambda: "no application" not in self.heddle("ibc", "ping", "1-3-2-33", "-c", "1", status=1))
+            self.assertIn(said, self.heddle("ibc", "ping", "1-3-2-33", "-c", "1", status=1))
+            self.assertIn(said.split(": ", 1)[1], self.heddle("ibc", "trace", "1-3-2-33", status=1))
+        finally:
+            store.kill()
+            store.wait()
+
+    def test_examples_say_how(self):
+        for name in ("chat", "lookup", "manager"):
+            done = subprocess.run([FOLDER / f"examples/example-ibc_{name}"], env=self.env, capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("usage: ", done.stderr)
+
     def test_chat_says_why(self):
         """A wrong NIC: the example ends with a message, and not with success."""
         env = {**self.env, "HEDDLE_NODE": "n102"}
@@ -178,7 +201,13 @@ class Example(Base):
         self.heddle("vswitch", "up", self.file("node other id 5\n"), status=1)
         self.assertIn("another network is up", self.errors)
         pids = [n["pid"] for n in self.json("vswitch", "show")]
+        self.assertEqual(self.heddle("vswitch", "down", "nosuch", status=1), "")
+        self.assertIn("there is no node or switch 'nosuch'", self.errors)
         self.heddle("vswitch", "down", "s108")
+        self.heddle("vswitch", "down", "s108")
+        self.assertIn("s108 is not up", self.errors)
+        self.assertEqual(self.heddle("vswitch", "show", "s108", status=1), "")
+        self.assertIn("s108 is not up", self.errors)
         self.assertEqual([n["name"] for n in self.json("vswitch", "show") if "pid" in n], ["n102", "n104", "s106"])
         self.heddle("vswitch", "up", "--node", "s108", SOURCE / "examples/two-switches.conf")
         self.assertIn("2 answered", self.heddle("ibc", "ping", "n104", "-c", "2"))
@@ -365,6 +394,11 @@ class Files(Base):
         self.assertEqual(self.json("vswitch", "show", "a")[0]["ports"][0]["apids"], "16-31 62")
         self.assertIn("NACK: not allowed (the topology gives that NIC to other APIDs)", self.heddle("ibc", "ping", "b", "-c", "1", status=1))
         self.assertIn("1 answered", self.heddle("ibc", "ping", "a", "-c", "1", "--node", "b"))  # the switch itself
+
+    def test_one(self):
+        self.assertEqual(self.heddle("vswitch", "up", self.file(f"key {KEY}\nnode a id 1\nnic guid 1 ports 0\n")),
+                         "1 node or switch runs here, 0 of 0 links between them are up\n")
+        self.assertIn("1 node or switch, 0 links\n", self.heddle("ibc", "discover"))
 
     def test_all_or_nothing(self):
         """The second node cannot listen at its address: the first one is ended."""
