@@ -70,8 +70,8 @@ struct hdl_push_terms {
 	 * pools; not with iwarp, nor with HDL_PUSH_PUSH_PULL unless in HDL_PUSH_SEND. */
 	bool one_channel;
 	bool iwarp;            /* channels over networks are iWARP connections; not HDL_PUSH_SEND */
-	uint16_t header_bytes; /* of the offload header before each frame, */
-	uint32_t frame_bytes;  /* and the longest frame with it */
+	uint16_t header_bytes; /* of the offload header before each frame; less than frame_bytes */
+	uint32_t frame_bytes;  /* the longest frame with it */
 	/* The pools of this end, numbered from 0; none: pools for short and for long frames. One of
 	 * them has to take any frame. More may be offered when the other end asks for them. */
 	uint32_t pool_count;

@@ -125,6 +125,8 @@ void channels_config(const struct hdl_push *push, struct split_config *config);
 /* --- pools.c: pools that the user chooses --- */
 
 /* Can all pools of @terms be offered, and does one of them take any frame? */
+/* Does a frame have room for more than its offload header? */
+bool terms_leave_room(const struct hdl_push_terms *terms);
 bool pools_possible(const struct hdl_push_terms *terms);
 struct split_plan pools_plan(const struct hdl_push_pool *pool);
 

@@ -12,11 +12,16 @@ static bool pools_fits(const struct hdl_push_pool *pool)
 	       pool->element_bytes > 0 && pool->element_bytes <= HDL_PUSH_MAX_ELEMENT_BYTES;
 }
 
+bool terms_leave_room(const struct hdl_push_terms *terms)
+{
+	return terms->header_bytes == 0 || terms->header_bytes < terms->frame_bytes;
+}
+
 bool pools_possible(const struct hdl_push_terms *terms)
 {
 	uint32_t elements = 0;
 	bool any_frame = terms->pool_count == 0;
-	if (terms->pool_count > HDL_PUSH_MAX_POOLS)
+	if (terms->pool_count > HDL_PUSH_MAX_POOLS || !terms_leave_room(terms))
 		return false;
 	for (uint32_t i = 0; i < terms->pool_count; i++) {
 		const struct hdl_push_pool *pool = &terms->pools[i];

@@ -321,7 +321,7 @@ static void setup_answered(struct hdl_push *push, const struct hdl_cm_msg *msg,
 	    got->unit_owns != asked->unit_owns || got->iwarp != asked->iwarp ||
 	    got->one_channel != asked->one_channel || (got->one_channel && !answer->credits) ||
 	    got->frame_bytes > asked->frame_bytes || got->frame_bytes < 64 ||
-	    got->header_bytes > asked->header_bytes) {
+	    got->header_bytes > asked->header_bytes || !terms_leave_room(got)) {
 		push_link_over(push,
 		               "the unit answered with other terms, or is of another version");
 		return;

@@ -183,6 +183,25 @@ static size_t pools_of(unsigned end, bool own, struct hdl_push_pool_state *list)
 	return hdl_push_pools(ends[end].push, own, list, HDL_PUSH_MAX_POOLS);
 }
 
+/* A frame has room for more than its offload header. */
+static void header_is_shorter_than_the_frame(void **state)
+{
+	static const uint16_t too_long[] = {1514, 2000, 65535};
+	struct hdl_limits limits;
+	struct hdl_push *push;
+	(void)state;
+	assert_int_equal(hdl_adapter_query(ends[UNIT].adapter, &limits), 0);
+	struct hdl_push_terms terms = plain(1514);
+	for (size_t i = 0; i < sizeof(too_long) / sizeof(too_long[0]); i++) {
+		terms.header_bytes = too_long[i];
+		assert_int_equal(hdl_push_connect(ends[HOST].port, &limits.gid, HDL_PUSH_SERVICE,
+		                                  "terms", &terms, &push),
+		                 -HDL_EINVAL);
+	}
+	terms.header_bytes = 14;
+	connect_ends(&terms);
+}
+
 /* SPLIT figure 7: (7, 5, 256) is element 5 of pool 7, filled with 256 bytes, and the program that
  * manages the buffers is told. */
 static void pp5_the_example_of_figure_7(void **state)
@@ -462,6 +481,8 @@ static void pp5_pools_that_cannot_be(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test_setup_teardown(header_is_shorter_than_the_frame, open_ends,
+	                                        close_ends),
 	        cmocka_unit_test_setup_teardown(pp5_the_example_of_figure_7, open_ends, close_ends),
 	        cmocka_unit_test_setup_teardown(pp5_indication_by_address_and_length, open_ends,
 	                                        close_ends),
