@@ -51,7 +51,10 @@ static void parse_argument(char *arg, struct argp_state *state)
 	else if (words->about_criteria && state->arg_num == 1)
 		parse_criteria(arg, state);
 	else if (!words->asks || state->arg_num != 1)
-		argp_error(state, "'%s' is too much", arg);
+		argp_error(state,
+		           state->arg_num == 0 ? "'%s' is neither 'status' nor 'criteria'"
+		                               : "'%s' is one argument too many",
+		           arg);
 	else if (!target_parse(arg, &words->target))
 		argp_error(state, "'%s' is not NODE:PORT, with a port from 1 to 65535", arg);
 }
@@ -401,7 +404,7 @@ static int show_apertures(const struct aperture_words *words)
 	}
 	hdl_oob_observe_free(view.list);
 	hdl_aperture_observe_free(list, count);
-	return fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return EXIT_SUCCESS;
 }
 
 /* --- STATUS --- */
@@ -442,7 +445,7 @@ static int ask_status(const struct aperture_words *words)
 		       status.open, status.rejected, status.events,
 		       status.blocked != 0 ? ", a thread waits for the next" : "");
 	}
-	return fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return EXIT_SUCCESS;
 }
 
 int aperture_command(int argc, char **argv)

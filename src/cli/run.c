@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <heddle/heddle.h>
@@ -163,6 +164,28 @@ static int try_settings(void)
 	return result == 0 ? 0 : result == -HDL_EINVAL ? EXIT_WRONG_USAGE : EXIT_FAILURE;
 }
 
+/* execvp() also gives EACCES when it could not look into a directory of PATH. Is there a file
+ * called @name in one of them? */
+static bool is_in_path(const char *name)
+{
+	char path[PATH_BYTES];
+	struct stat status;
+	const char *list = secure_getenv("PATH");
+	if (strchr(name, '/') != NULL || list == NULL)
+		return true;
+	for (const char *at = list;; at++) {
+		size_t length = strcspn(at, ":");
+		int bytes = snprintf(path, sizeof(path), "%.*s%s%s", (int)length, at,
+		                     length > 0 ? "/" : "", name);
+		if (bytes < (int)sizeof(path) && stat(path, &status) == 0 &&
+		    S_ISREG(status.st_mode))
+			return true;
+		at += length;
+		if (*at == '\0')
+			return false;
+	}
+}
+
 int run_command_of(int argc, char **argv)
 {
 	static const struct argp_option list[] = {
@@ -219,6 +242,8 @@ int run_command_of(int argc, char **argv)
 	program_warn(options.program[0], compat, options.preload);
 	execvp(options.program[0], options.program);
 	int error = errno;
+	if (error == EACCES && !is_in_path(options.program[0]))
+		error = ENOENT;
 	fprintf(stderr, "heddle: %s: %s\n", options.program[0], strerror(error));
 	return error == ENOENT ? 127 : 126;
 }

@@ -480,10 +480,13 @@ static int tap_stat_command(struct tap_command *command)
 			tap_print(answer);
 		json_array_append_new(all, answer);
 	}
-	if (command->json)
+	if (command->json) {
 		tap_print_json(all);
-	else
-		json_decref(all);
+		return status;
+	}
+	if (count == 0)
+		puts("no unit or host runs here");
+	json_decref(all);
 	return status;
 }
 
@@ -529,6 +532,8 @@ static int tap_down_command(struct tap_command *command)
 	}
 	if (command->json)
 		tap_print_json(json_pack("{s:O}", "ended", ended));
+	else if (count == 0)
+		puts("no unit or host runs here");
 	json_decref(ended);
 	return status;
 }

@@ -64,9 +64,39 @@ class Command(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout), (64, ""), arguments)
             self.assertIn("'extra' is ", done.stderr, arguments)
 
+    def test_aperture_arguments(self):
+        self.assertIn("'frob' is neither 'status' nor 'criteria'", heddle("aperture", "frob").stderr)
+        self.assertIn("'extra' is one argument too many", heddle("aperture", "criteria", "connect", "extra").stderr)
+
+    def test_run_nosuchprog(self):
+        """127, as a shell has it, also where a directory of PATH may not be searched; 126 for what is there."""
+        with tempfile.TemporaryDirectory(prefix="hdl") as place:
+            os.chmod(place, 0o755)
+            os.mkdir(f"{place}/shut", 0)
+            os.mkdir(f"{place}/open")
+            with open(f"{place}/open/there", "w", encoding="ascii"):
+                pass
+            who = {"user": 65534, "extra_groups": []} if os.geteuid() == 0 and os.access(PROGRAM, os.X_OK) else {}
+            env = {**os.environ, "PATH": f"{place}/shut:{place}/open", "HEDDLE_DIR": place}
+            for name, status, why in (("nosuchprog", 127, "No such file or directory"), ("there", 126, "Permission denied")):
+                try:
+                    done = subprocess.run([PROGRAM, "run", name], capture_output=True, text=True, env=env, **who)
+                except PermissionError:
+                    self.skipTest("the build folder is not for other users")
+                self.assertEqual((done.returncode, done.stderr), (status, f"heddle: {name}: {why}\n"))
+
+    def test_tap_of_nobody(self):
+        with tempfile.TemporaryDirectory(prefix="hdl") as directory:
+            for verb in ("stat", "down"):
+                done = subprocess.run([PROGRAM, "tap", verb], capture_output=True, text=True, env={**os.environ, "HEDDLE_DIR": directory})
+                self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "no unit or host runs here\n", ""))
+
     def test_output_that_cannot_be_written(self):
         for arguments in (["help"], ["--help"], ["version"], ["devices"], ["devices", "--json"], ["status"], ["perf", "--help"], ["perf", "--version"],
-                          ["explain", "status", "5"], ["tap", "--help"], ["help", "perf"]):
+                          ["explain", "status", "5"], ["tap", "--help"], ["help", "perf"],
+                          ["status", "--json"], ["aperture"], ["aperture", "--json"], ["vswitch", "show"], ["vswitch", "show", "--json"],
+                          ["tap", "stat"], ["ibc", "key"], ["ibc", "key", "--json"],
+                          ["perf", "-L", "-n", "20", "-o", "send", "-s", "8"], ["perf", "--json", "-L", "-n", "20", "-o", "send", "-s", "8"]):
             with open("/dev/full", "w", encoding="ascii") as full:
                 done = subprocess.run([PROGRAM, *arguments], stdout=full, stderr=subprocess.PIPE, text=True)
             self.assertEqual(done.returncode, 1, arguments)
@@ -253,6 +283,7 @@ class Command(unittest.TestCase):
                                       e: (0, 0, False), f: (0, 0, False), g: (0, 0, False)})
             self.assertEqual([qps[n]["last_error"] for n in (a, b, c, d)], [None] * 4)
             self.assertEqual((qps[e]["state"], qps[f]["state"]), ("ERR", "ERR"))
+            self.assertFalse(qps[a]["over_network"])
             failed = qps[e]["last_error"]
             self.assertEqual((failed["status"], failed["vendor_err"], failed["detail"]), (status, 1, "the key is not valid"))
             self.assertIn("remote access error", failed["text"])
@@ -263,6 +294,7 @@ class Command(unittest.TestCase):
             self.assertEqual(shown[0]["counters"]["refused_not_valid"], 1)
             text = heddle("status", "-n", "seen").stdout
             self.assertIn("3 requests outstanding, 0 receives posted", text)
+            self.assertIn(f"qp 0x{g:06x} RC INIT; 0 requests outstanding", text)
             self.assertIn("3 receives posted (shared)", text)
             self.assertRegex(text, r"last error: remote access error[^\n]*; the key is not valid\n")
             self.assertRegex(text, r"last event: the peer's request was refused; the key is not valid\n")
@@ -283,7 +315,6 @@ class Command(unittest.TestCase):
                 try:
                     got = [watch.stdout.readline() for _ in range(5)]
                     self.assertGreaterEqual(got.count(line), 3)
-            self.assertFalse(qps[a]["over_network"])
                     watch.stdout.close()  # whoever read it has gone: so does it
                     self.assertNotEqual(watch.wait(timeout=30), 0)
                 finally:
@@ -294,7 +325,6 @@ class Command(unittest.TestCase):
 
     def test_debug_says_why(self):
         """What is refused, and what fails, is told for HEDDLE_LOG=debug, and not without it."""
-            self.assertIn(f"qp 0x{g:06x} RC INIT; 0 requests outstanding", text)
         def run(level):
             env = {**os.environ, "HEDDLE_NODE": "refused"}
             if level:
@@ -327,36 +357,6 @@ class Command(unittest.TestCase):
         self.assertRegex(told.stderr, r"heddle: queue pair 0x[0-9a-f]{6} \(RC to 0x[0-9a-f]{6} at fe80:[0-9a-f:]+\) "
                          "goes to ERR: a request failed")
 
-    def test_debug_says_which_path_mtu_is_too_large(self):
-        with tempfile.TemporaryDirectory(prefix="heddle-mtu-") as directory:
-            how = ["unshare", "-n"] if os.geteuid() == 0 else ["unshare", "-rn"]
-            done = subprocess.run([*how, "sh", "-c", f"ip link set lo mtu 1500 up && exec {SUBJECT} too-large"], capture_output=True, text=True,
-                                  timeout=60, env={**os.environ, "HEDDLE_LOCAL": "off", "HEDDLE_LOG": "debug", "HEDDLE_DIR": directory})
-        if "unshare" in done.stderr:
-            self.skipTest(done.stderr.strip())
-        self.assertEqual((done.returncode, done.stdout), (0, "mtu: 1024\ntoo large: -22\nfits: 0\n"), done.stderr)
-        self.assertIn("INIT to RTR refused: PATH_MTU is 2048, and packets on the network of this node carry 1024 bytes at most", done.stderr)
-
-    def test_debug_says_why_to_programs_of_libibverbs(self):
-        def run(**more):
-            return subprocess.run([PROGRAM, "run", VERBS_SUBJECT], capture_output=True, text=True, timeout=60,
-                                  env={**os.environ, **more})
-        quiet = run()
-        self.assertEqual((quiet.returncode, quiet.stderr.count("\n")), (0, 1), quiet.stderr)  # said at every level, once
-        self.assertIn("an address on heddle0", quiet.stderr)
-        self.assertEqual(quiet.stdout, "missing: 22\ncapabilities: 95\ninit: 0\nno GID: 22\nno such index: 22\nno queue: 1\n"
-                         "send: 22\nreceive: 22\nopcode: 22\n")
-        told = run(HEDDLE_LOG="debug")
-        for words in ("RESET to INIT refused: it needs ACCESS, PKEY_INDEX", "IBV_QP_CAP and IBV_QP_RATE_LIMIT cannot be changed",
-                      "an address on heddle0, which is Ethernet", "there is no GID with index 99",
-                      "ibv_create_qp: a completion queue is missing",
-                      "(RC): SEND with wr_id 0x7 is refused: the queue pair is in INIT, and sends go from RTS on",
-                      "(RC): a receive with wr_id 0x8 is refused: its list has 100 entries, and the queue takes ",
-                      "the request with wr_id 0x7 has the opcode 77, which does not exist here"):
-            self.assertEqual(told.stderr.count(words), 1, (words, told.stderr))
-
-    def test_status_of_nobody(self):
-        with tempfile.TemporaryDirectory(prefix="hdl") as directory:
     def test_status_over_a_network(self):
         """A peer on another machine is not one that does not exist."""
         with tempfile.TemporaryDirectory(prefix="hdl") as directory:
@@ -393,6 +393,36 @@ class Command(unittest.TestCase):
                 server.kill()
                 server.communicate()
 
+    def test_debug_says_which_path_mtu_is_too_large(self):
+        with tempfile.TemporaryDirectory(prefix="heddle-mtu-") as directory:
+            how = ["unshare", "-n"] if os.geteuid() == 0 else ["unshare", "-rn"]
+            done = subprocess.run([*how, "sh", "-c", f"ip link set lo mtu 1500 up && exec {SUBJECT} too-large"], capture_output=True, text=True,
+                                  timeout=60, env={**os.environ, "HEDDLE_LOCAL": "off", "HEDDLE_LOG": "debug", "HEDDLE_DIR": directory})
+        if "unshare" in done.stderr:
+            self.skipTest(done.stderr.strip())
+        self.assertEqual((done.returncode, done.stdout), (0, "mtu: 1024\ntoo large: -22\nfits: 0\n"), done.stderr)
+        self.assertIn("INIT to RTR refused: PATH_MTU is 2048, and packets on the network of this node carry 1024 bytes at most", done.stderr)
+
+    def test_debug_says_why_to_programs_of_libibverbs(self):
+        def run(**more):
+            return subprocess.run([PROGRAM, "run", VERBS_SUBJECT], capture_output=True, text=True, timeout=60,
+                                  env={**os.environ, **more})
+        quiet = run()
+        self.assertEqual((quiet.returncode, quiet.stderr.count("\n")), (0, 1), quiet.stderr)  # said at every level, once
+        self.assertIn("an address on heddle0", quiet.stderr)
+        self.assertEqual(quiet.stdout, "missing: 22\ncapabilities: 95\ninit: 0\nno GID: 22\nno such index: 22\nno queue: 1\n"
+                         "send: 22\nreceive: 22\nopcode: 22\n")
+        told = run(HEDDLE_LOG="debug")
+        for words in ("RESET to INIT refused: it needs ACCESS, PKEY_INDEX", "IBV_QP_CAP and IBV_QP_RATE_LIMIT cannot be changed",
+                      "an address on heddle0, which is Ethernet", "there is no GID with index 99",
+                      "ibv_create_qp: a completion queue is missing",
+                      "(RC): SEND with wr_id 0x7 is refused: the queue pair is in INIT, and sends go from RTS on",
+                      "(RC): a receive with wr_id 0x8 is refused: its list has 100 entries, and the queue takes ",
+                      "the request with wr_id 0x7 has the opcode 77, which does not exist here"):
+            self.assertEqual(told.stderr.count(words), 1, (words, told.stderr))
+
+    def test_status_of_nobody(self):
+        with tempfile.TemporaryDirectory(prefix="hdl") as directory:
             env = {**os.environ, "HEDDLE_DIR": directory}
             done = subprocess.run([PROGRAM, "status"], capture_output=True, text=True, env=env)
             self.assertEqual((done.returncode, done.stdout), (0, f"No program uses Heddle now. (Directory of the node agent: {directory})\n"))
