@@ -360,7 +360,8 @@ HDL_API void *hdl_aperture_context(const struct hdl_aperture *aperture);
  *
  * Sends CONNECT to port @port of @host, with our in-index, nonce and first number, until ACCEPT or
  * REJECT comes. With @timeout_ms 0 the call returns at once with -HDL_EAGAIN; hdl_aperture_wait()
- * or an event tells the result.
+ * or an event tells the result. 127.0.0.1 and ::1 are our own node where no node has that address,
+ * unless HEDDLE_ADDR is one of 127.0.0.0/8 or ::1.
  *
  * Owner: nothing changes hands.
  * Threads: any.

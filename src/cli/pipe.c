@@ -112,6 +112,12 @@ static int pipe_connect(struct pipe_ends *ends, const struct pipe_options *optio
 		        hdl_aperture_reason_str(hdl_aperture_reason(ends->aperture)));
 		return EXIT_FAILURE;
 	}
+	if (error == -HDL_EPERM && !options->listens) {
+		fprintf(stderr, "heddle pipe: connecting to %s:%u: %s\n", options->target.node,
+		        options->target.port,
+		        hdl_aperture_reason_str(hdl_aperture_reason(ends->aperture)));
+		return EXIT_FAILURE;
+	}
 	if (error == 0)
 		error = hdl_cqueue_open(ends->aperture, PIPE_QUEUE, ends->events, &ends->queue);
 	return error == 0 ? EXIT_SUCCESS : pipe_fail("connecting", error);

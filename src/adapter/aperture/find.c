@@ -126,6 +126,25 @@ static int find_link(struct apertures *apertures, const struct aperture_found *f
 	return -HDL_EHOSTUNREACH;
 }
 
+/* Is @host 127.0.0.1 or ::1, which names our own node where it names no other? Not if its user gave
+ * our node an address in 127.0.0.0/8: then 127.0.0.1 may be that of another. */
+static bool find_is_us(struct hdl_adapter *adapter, const struct hdl_gid *host, struct hdl_gid *own)
+{
+	static const struct hdl_gid loopbacks[] = {
+	        {{[10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1}}, {{[15] = 1}}};
+	if (memcmp(host, &loopbacks[0], sizeof(*host)) != 0 &&
+	    memcmp(host, &loopbacks[1], sizeof(*host)) != 0)
+		return false;
+	adapter_lock(adapter);
+	const struct udp_address *wire = adapter->net.addresses;
+	bool is_us =
+	        adapter->net.address_count > 0 &&
+	        (wire->frames || !udp_address_is_loopback(wire) || agent_lid_at(wire->gid) != 0);
+	*own = adapter->gids[0];
+	adapter_unlock(adapter);
+	return is_us;
+}
+
 int apertures_find(struct hdl_adapter *adapter, const struct hdl_gid *host, uint16_t port,
                    struct ap_path *path)
 {
@@ -153,6 +172,9 @@ int apertures_find(struct hdl_adapter *adapter, const struct hdl_gid *host, uint
 		result = find_link(apertures, &found, path);
 	if (result != -HDL_EHOSTUNREACH)
 		return result;
+	struct hdl_gid own;
+	if (find_is_us(adapter, host, &own))
+		return apertures_find(adapter, &own, port, path);
 	adapter_lock(adapter);
 	bool lost = apertures->trust == HDL_TRUST_NONE && apertures->forward.sock < 0;
 	adapter_unlock(adapter);

@@ -62,6 +62,13 @@ class Pipe(situations.InDirectory):
     def test_over_udp(self):
         self.both_ways("one", {"HEDDLE_NODE": "one", "HEDDLE_LOCAL": "off"}, {"HEDDLE_NODE": "two", "HEDDLE_LOCAL": "off"})
 
+    def test_localhost(self):
+        """Names the own node, too, where that has an address and packets to 127.0.0.1 would reach nobody."""
+        self.both_ways("localhost", {}, {})
+        for name in ("localhost", "127.0.0.1", "[::1]"):
+            for node in ({}, {"HEDDLE_NODE": "one"}):
+                self.both_ways(name, {**node, "HEDDLE_LOCAL": "off"}, {**node, "HEDDLE_LOCAL": "off"})
+
     def test_nobody_listens(self):
         server = self.start("--listen", PORT, HEDDLE_NODE="one")
         try:
