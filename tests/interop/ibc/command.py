@@ -175,7 +175,7 @@ class Example(Base):
         store = subprocess.Popen([FOLDER / "examples/example-ibc_store", "33"], env={**self.env, "HEDDLE_NODE": "n104"})
         try:
             said = "1-3-2-33: NACK: not allowed (so says the application at the end of the route)"
-            self.until("the store is up", lambda: "no application" not in self.heddle("ibc", "ping", "1-3-2-33", "-c", "1", status=1))
+            self.until("the store is up", lambda: "no such application" not in self.heddle("ibc", "ping", "1-3-2-33", "-c", "1", status=1))
             self.assertIn(said, self.heddle("ibc", "ping", "1-3-2-33", "-c", "1", status=1))
             self.assertIn(said.split(": ", 1)[1], self.heddle("ibc", "trace", "1-3-2-33", status=1))
         finally:
