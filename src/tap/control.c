@@ -223,7 +223,6 @@ void tap_print_json(json_t *whole)
 {
 	json_dumpf(whole, stdout, JSON_INDENT(2));
 	putchar('\n');
-	fflush(stdout);
 	json_decref(whole);
 }
 
@@ -232,6 +231,7 @@ void tap_print_started(const struct tap_options *options, pid_t pid, bool up)
 	tap_print_json(json_pack("{s:s,s:s,s:i,s:b,s:s}", "started", options->name, "role",
 	                         options->unit ? "unit" : "host", "pid", (int)pid, "up", up,
 	                         "interface", options->lan));
+	fflush(stdout); /* this process may go on */
 }
 
 json_t *tap_error(const char *text)

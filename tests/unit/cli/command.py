@@ -95,7 +95,7 @@ class Command(unittest.TestCase):
         for arguments in (["help"], ["--help"], ["version"], ["devices"], ["devices", "--json"], ["status"], ["perf", "--help"], ["perf", "--version"],
                           ["explain", "status", "5"], ["tap", "--help"], ["help", "perf"],
                           ["status", "--json"], ["aperture"], ["aperture", "--json"], ["vswitch", "show"], ["vswitch", "show", "--json"],
-                          ["tap", "stat"], ["ibc", "key"], ["ibc", "key", "--json"],
+                          ["tap", "stat"], ["tap", "stat", "--json"], ["tap", "down", "--json"], ["ibc", "key"], ["ibc", "key", "--json"],
                           ["perf", "-L", "-n", "20", "-o", "send", "-s", "8"], ["perf", "--json", "-L", "-n", "20", "-o", "send", "-s", "8"]):
             with open("/dev/full", "w", encoding="ascii") as full:
                 done = subprocess.run([PROGRAM, *arguments], stdout=full, stderr=subprocess.PIPE, text=True)
