@@ -421,7 +421,10 @@ static void tap_print_ended(const json_t *ended, bool unit)
 		const json_t *row = json_array_get(last, i);
 		snprintf(what, sizeof(what), "%s%s", unit ? "last, " : "last",
 		         unit ? tap_text(row, "name") : "");
-		printf("    %-22s %s\n", what, tap_text(row, "why"));
+		printf("    %-22s %s", what, tap_text(row, "why"));
+		if (tap_count(row, "times") > 1)
+			printf(" (%" JSON_INTEGER_FORMAT " times)", tap_count(row, "times"));
+		putchar('\n');
 	}
 }
 

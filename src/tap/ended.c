@@ -2,6 +2,7 @@
 #include "tap/ended.h"
 
 #include <stddef.h>
+#include <string.h>
 
 /* Add the numbers of @row to those of @sums, also within "counters". */
 static void ended_sum(json_t *sums, json_t *row)
@@ -34,6 +35,23 @@ void ended_add(struct ended *ended, json_t *row, const char *why)
 	if (json_array_size(ended->last) == ENDED_LAST)
 		json_array_remove(ended->last, 0);
 	json_array_append_new(ended->last, row);
+}
+
+void ended_repeat(struct ended *ended, json_t *row, const char *why)
+{
+	const char *name = json_string_value(json_object_get(row, "name"));
+	json_int_t times = 1;
+	for (size_t i = json_array_size(ended->last); i-- > 0 && name != NULL;) {
+		const json_t *old = json_array_get(ended->last, i);
+		const char *of = json_string_value(json_object_get(old, "name"));
+		const char *reason = json_string_value(json_object_get(old, "why"));
+		if (of == NULL || strcmp(of, name) != 0 || strcmp(reason, why) != 0)
+			continue;
+		times += json_integer_value(json_object_get(old, "times"));
+		json_array_remove(ended->last, i);
+	}
+	ended_add(ended, row, why);
+	json_object_set_new(row, "times", json_integer(times));
 }
 
 json_t *ended_json(const struct ended *ended)

@@ -17,6 +17,9 @@ struct ended {
 
 /* A connection has ended: @row describes it, with its numbers and "counters", and is taken over. */
 void ended_add(struct ended *ended, json_t *row, const char *why);
+/* The same for one that comes again and again: it takes the place of the row with the same "name"
+ * and reason, and "times" says how many there were. */
+void ended_repeat(struct ended *ended, json_t *row, const char *why);
 /* Number, sums and rows, as JSON. */
 json_t *ended_json(const struct ended *ended);
 void ended_free(struct ended *ended);

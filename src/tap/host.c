@@ -36,6 +36,9 @@ struct host {
 	bool wants;                         /* and has not answered yet, */
 	uint8_t refused_mac[LAN_MAC_BYTES]; /* and what it has refused */
 	uint64_t refused_ns;                /* when that was; 0: nothing */
+	bool denied;                        /* it has refused the address of this connection, */
+	uint32_t denials;                   /* and of so many in a row, */
+	uint8_t denied_mac[LAN_MAC_BYTES];  /* of which this was the last */
 	bool learned;        /* the address is that of the one at the other end of a socket, */
 	uint32_t learned_of; /* which was this one (lan.peers) */
 	struct macs behind;  /* who else is behind the interface, and known to the unit: port 1 */
@@ -144,7 +147,7 @@ static void host_opened(void *context, struct hdl_push *push)
 	hdl_push_configure(push, &request, TOKEN_INIT);
 	memcpy(host->mac, request.mac, sizeof(host->mac));
 	memset(&host->behind, 0, sizeof(host->behind));
-	host->wants = false;
+	host->wants = host->denied = false;
 	host->refused_ns = 0;
 }
 
@@ -157,6 +160,23 @@ static void host_answer(struct tap *tap, json_t *answer)
 	else
 		json_decref(answer);
 	host->asker = -1;
+}
+
+/* How long to wait before the next attempt. A unit that refuses the address will most likely refuse
+ * it again. */
+static uint64_t host_pause(uint32_t denials)
+{
+	uint32_t doublings = denials < TAP_MAX_DOUBLINGS ? denials : TAP_MAX_DOUBLINGS;
+	return denials == 0 ? TAP_RETRY_NS : TAP_AGAIN_NS / 2 << doublings;
+}
+
+/* Has the interface another address than the one that the unit has refused? */
+static bool host_has_changed(const struct tap *tap)
+{
+	const struct host *host = tap->state;
+	uint8_t own[LAN_MAC_BYTES];
+	host_own_mac(tap, own);
+	return host->denials != 0 && memcmp(own, host->denied_mac, LAN_MAC_BYTES) != 0;
 }
 
 static void host_closed(void *context, struct hdl_push *push, const char *why)
@@ -175,7 +195,9 @@ static void host_closed(void *context, struct hdl_push *push, const char *why)
 	host->push = NULL;
 	host->up = host->waits = false;
 	host_carry(tap);
-	host->next_ns = clock_now_ns() + TAP_RETRY_NS;
+	host->denials = host->denied ? host->denials + 1 : 0;
+	host->denied = false;
+	host->next_ns = clock_now_ns() + host_pause(host->denials);
 	host_answer(tap, tap_error("the connection has ended"));
 }
 
@@ -221,10 +243,11 @@ static void host_configure(void *context, struct hdl_push *push, const struct hd
 static void host_initialised(struct tap *tap, const struct hdl_push_cfg *reply)
 {
 	struct host *host = host_of(tap);
+	host->denied = reply != NULL && reply->code == HDL_PUSH_CFG_REFUSED;
 	if (reply == NULL || reply->code != HDL_PUSH_CFG_OK || !reply->has_value) {
-		hdl_push_break(host->push, reply != NULL && reply->code == HDL_PUSH_CFG_REFUSED
-		                                   ? HOST_REFUSED
-		                                   : "the unit does not answer as it should");
+		memcpy(host->denied_mac, host->mac, LAN_MAC_BYTES);
+		hdl_push_break(host->push, host->denied ? HOST_REFUSED
+		                                        : "the unit does not answer as it should");
 		return;
 	}
 	host->offloads = reply->offloads;
@@ -477,6 +500,10 @@ static int host_turn(struct tap *tap)
 	struct host *host = host_of(tap);
 	uint32_t capacity;
 	int moved = 0;
+	if (host->push == NULL && host_has_changed(tap)) {
+		host->denials = 0;
+		host->next_ns = 0;
+	}
 	if (host->push == NULL && clock_now_ns() >= host->next_ns)
 		host_connect(tap);
 	if (!host->up)

@@ -24,8 +24,9 @@
 #define TAP_PATIENCE_NS   10000000ull   /* for a host that takes no frames, before others go on */
 #define TAP_QUIET_NS \
 	1000000000ull /* without a sign of life, until the other end is asked for one */
-#define TAP_GROUPS_NS 1000000000ull /* between looks at the multicast groups of an interface */
-#define TAP_AGAIN_NS  1000000000ull /* until a unit that has refused an address is asked again */
+#define TAP_GROUPS_NS     1000000000ull /* between looks at the multicast groups of an interface */
+#define TAP_AGAIN_NS      1000000000ull /* before a unit that refused an address is asked again */
+#define TAP_MAX_DOUBLINGS 4u /* of half of it, for a host that is refused from the beginning */
 
 struct tap_options {
 	bool unit, foreground, has_mac, has_mtu, offloads, json;

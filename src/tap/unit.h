@@ -19,6 +19,8 @@ struct unit_host {
 	uint64_t heard_ns;             /* the last sign of life, or when it was asked for one */
 	struct rights_changes changes; /* of its address, */
 	uint64_t refused_macs;         /* and addresses that it may not have */
+	bool denied;                   /* its first one: it has never been up */
+	uint8_t denied_mac[LAN_MAC_BYTES];
 	uint8_t multicast[HDL_PUSH_CFG_MAX_MULTICAST][LAN_MAC_BYTES];
 	uint64_t blocked_ns; /* since when it takes no frames; 0: it does */
 	uint64_t statistics[HDL_PUSH_STAT_COUNT];

@@ -1,6 +1,7 @@
 /* The hosts of a unit: who they are, which addresses they have, what they have configured, and what
  * is shown of them. */
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -98,8 +99,21 @@ void unit_closed(void *context, struct hdl_push *push, const char *why)
 	struct unit_host *host = *hdl_push_user(push);
 	if (host == NULL)
 		return;
+	char reason[128];
+	bool denied = host->denied && !host->up;
+	if (denied) {
+		const uint8_t *mac = host->denied_mac;
+		snprintf(reason, sizeof(reason),
+		         "%02x:%02x:%02x:%02x:%02x:%02x refused: another host has it, or the LAN, "
+		         "or this host may not have it",
+		         mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]);
+		why = reason;
+	}
 	log_info("tap %s: host %s has gone: %s", tap->options->name, hdl_push_name(push), why);
-	ended_add(&tap->ended, unit_host_json(unit, host), why);
+	if (denied)
+		ended_repeat(&tap->ended, unit_host_json(unit, host), why);
+	else
+		ended_add(&tap->ended, unit_host_json(unit, host), why);
 	macs_leave(&unit->macs, unit_port_of(unit, host));
 	host->push = NULL;
 	unit->host_count--;
@@ -172,6 +186,8 @@ static void unit_initialise(struct tap *tap, struct unit_host *host,
 	if (memcmp(request->mac, none, LAN_MAC_BYTES) != 0 &&
 	    !unit_set_mac(tap, host, request->mac)) {
 		reply->code = HDL_PUSH_CFG_REFUSED;
+		host->denied = true;
+		memcpy(host->denied_mac, request->mac, LAN_MAC_BYTES);
 		return;
 	}
 	host->up = true;

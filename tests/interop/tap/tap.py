@@ -233,10 +233,22 @@ class Configuration(Base):
         self.ping(one)
         self.assertNotEqual(next(h for h in self.stat("unit")["hosts"] if h["name"] == "eth3")["mac"], mac)
         # With that address from the beginning it is not let in at all.
-        three = self.space()
+        three, begin = self.space(), time.monotonic()
         self.heddle("tap", "host", "u", "--tap", "eth0", "--name", "eth4", "--mac", mac, "--no-wait", "--netns", three.pid, node="h4")
         self.until("the reason", lambda: "another host has it" in self.stat("eth4").get("why", ""))
+        # It asks again, less and less often; the unit shows all of that as one.
+        def rows():
+            return [row for row in self.stat("unit")["ended"]["last"] if row["name"] == "eth4"]
+        self.until("it tries again", lambda: any(row.get("times", 1) >= 3 for row in rows()), 20)
+        self.assertGreater(time.monotonic() - begin, 2.9)
+        self.assertEqual(len(rows()), 1)
+        self.assertIn(mac + " refused", rows()[0]["why"])
         self.ping(one)
+        # With another address it is let in at once.
+        times = rows()[0]["times"]
+        three.run("ip", "link", "set", "eth0", "address", "02:12:34:56:78:9c")
+        self.until("it is let in", lambda: self.stat("eth4")["up"])
+        self.assertLessEqual(rows()[0]["times"], times + 1)
 
 
 class Recovery(Base):
