@@ -218,6 +218,10 @@ static void tap_tell_ready(struct tap *tap)
 	if (status != 0)
 		fprintf(stderr, "heddle tap: %s is not connected yet: %s; it goes on trying\n",
 		        tap->options->name, why);
+	if (tap->lan.listening >= 0 && tap->lan.fd < 0)
+		fprintf(stderr,
+		        "heddle tap: %s waits at %s: nobody is there yet, and no frames pass\n",
+		        tap->options->name, tap->lan.where);
 	fflush(stderr);
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	for (int fd = 0; fd < 3 && null >= 0; fd++)

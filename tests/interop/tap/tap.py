@@ -636,6 +636,17 @@ class Sockets(Base):
         self.until("one is refused", lambda: self.stat("vm")["refused_frames"] == 1)
         self.assertEqual(known(), [said.hex(":")])
 
+    def test_nobody_at_the_socket(self):
+        """Then the unit listens there, and says that no frames pass yet."""
+        path = self.place / "lan"
+        self.heddle("tap", "unit", "--lan", f"unix:{path}", node="u")
+        self.assertIn(f"unit waits at {path}: nobody is there yet", self.errors)
+        self.assertFalse(self.stat("unit")["interface"]["link"])
+        lan = socket.socket(socket.AF_UNIX)
+        self.addCleanup(lan.close)
+        lan.connect(str(path))
+        self.until("somebody is there", lambda: self.stat("unit")["interface"]["link"])
+
     def test_a_lan_that_ends_and_returns(self):
         """Such as passt: the unit looks for it again, and hosts have no carrier meanwhile."""
         path = self.place / "lan"
@@ -649,6 +660,7 @@ class Sockets(Base):
             return server
         server = serve()
         self.heddle("tap", "unit", "--lan", f"unix:{path}", node="u")
+        self.assertEqual(self.errors, "")
         lan = server.accept()[0]
         space = self.host(2)
         for _ in range(2):
