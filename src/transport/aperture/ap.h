@@ -63,6 +63,17 @@
 #define AP_MAX_PUT          (HDL_APERTURE_KEPT_BYTES / 2)
 #define AP_AGENT_BYTES      256u /* of a frame that travels through the agent */
 
+/* What the timer of a connection waits for. As long as that is the same thing, the timer runs on:
+ * whatever else the peer says meanwhile does not put it off. */
+enum ap_timer {
+	AP_TIMER_NONE,
+	AP_TIMER_CONNECT, /* an answer to CONNECT */
+	AP_TIMER_PACE,    /* the next packet is allowed */
+	AP_TIMER_DATA,    /* an acknowledgement of the oldest packet */
+	AP_TIMER_CLOSE,   /* an answer to CLOSE */
+	AP_TIMER_IDLE     /* a sign of life */
+};
+
 /* Where packets of one peer go, and come from. @host is what the carrier says, in one spelling. */
 struct ap_path {
 	uint32_t route; /* the carrier's: which link, which socket */
@@ -220,10 +231,12 @@ struct ap_conn {
 
 	/* Time. */
 	struct timer_node timer;
-	uint64_t timer_ns; /* for how long it was started */
-	uint64_t heard_ns; /* the last sign of life */
-	uint64_t stuck_ns; /* since when the carrier has had no room; 0: it has */
-	uint64_t began_ns; /* of the state */
+	uint64_t timer_ns;    /* for how long it was started */
+	uint64_t timer_since; /* and since what: of the same thing, this differs */
+	uint8_t timer_of;     /* enum ap_timer */
+	uint64_t heard_ns;    /* the last sign of life */
+	uint64_t stuck_ns;    /* since when the carrier has had no room; 0: it has */
+	uint64_t began_ns;    /* of the state */
 	uint32_t tries;
 	/* Numbers of ALIVEs: the last that was sent, that was answered, that we have to answer. */
 	uint32_t asks, lives, alive_number;

@@ -288,14 +288,16 @@ static bool ap_came_its_way(const struct ci_packet *packet, const struct ap_path
 	return from->by_agent ? packet->kind >= CI_CONNECT : !ci_is_out_of_band(packet);
 }
 
-/* While data is unanswered, ALIVE and its answer are no sign that it will be: an end that is
- * closing takes no more data, and still sends them. One that keeps data back answers the data. */
+/* While data is unanswered, only its answers are signs of life: an end that is closing takes no more
+ * data, and still sends ALIVE and answers to ours; and what the peer sends may arrive where what we
+ * send does not. One that keeps data back answers the data. */
 static bool ap_is_beside_data(const struct ap_conn *conn, const struct ci_packet *packet)
 {
-	return ap_unanswered(conn) &&
-	       (packet->kind == CI_ALIVE ||
-	        (packet->kind == CI_ALIVEACK && (packet->flags & CI_ASK) != 0 &&
-	         ci_get_note(packet).number == conn->una));
+	if (!ap_unanswered(conn))
+		return false;
+	if (packet->kind == CI_ALIVEACK)
+		return (packet->flags & CI_ASK) != 0 && ci_get_note(packet).number == conn->una;
+	return packet->kind < CI_CONNECT || packet->kind == CI_ALIVE;
 }
 
 /* The connection that @packet is addressed to; NULL: none. */

@@ -4,34 +4,44 @@
 
 #include "transport/aperture/ap.h"
 
-static uint64_t ap_wait_ns(const struct ap_conn *conn)
+/* What @conn waits for, and for how long; *since: see struct ap_conn. */
+static enum ap_timer ap_waits_for(const struct ap_conn *conn, uint64_t *wait_ns, uint64_t *since)
 {
-	uint64_t wait;
 	switch (conn->state) {
 	case HDL_APERTURE_CONNECTING:
-		wait = AP_CONNECT_FIRST_NS << (conn->tries < 8 ? conn->tries : 8);
-		return wait < AP_CONNECT_MOST_NS ? wait : AP_CONNECT_MOST_NS;
+		*wait_ns = AP_CONNECT_FIRST_NS << (conn->tries < 8 ? conn->tries : 8);
+		if (*wait_ns > AP_CONNECT_MOST_NS)
+			*wait_ns = AP_CONNECT_MOST_NS;
+		*since = conn->tries;
+		return AP_TIMER_CONNECT;
 	case HDL_APERTURE_OPEN:
 	case HDL_APERTURE_CLOSING:
-		wait = window_pace_wait_ns(&conn->window, conn->node->now_ns);
-		if (conn->out->sequenced && conn->cursor != conn->next && wait > 0)
-			return wait;
+		*wait_ns = window_pace_wait_ns(&conn->window, conn->node->now_ns);
+		*since = conn->node->now_ns;
+		if (conn->out->sequenced && conn->cursor != conn->next && *wait_ns > 0)
+			return AP_TIMER_PACE;
+		*wait_ns = window_wait_ns(&conn->window, AP_TIMEOUT_NS);
+		*since = conn->una;
 		if (ap_unanswered(conn))
-			return window_wait_ns(&conn->window, AP_TIMEOUT_NS);
+			return AP_TIMER_DATA;
+		*wait_ns = AP_CLOSE_NS;
+		*since = conn->tries;
 		if (conn->state == HDL_APERTURE_CLOSING)
-			return AP_CLOSE_NS;
-		return conn->path.idle_ns != 0 ? conn->path.idle_ns : UINT64_MAX;
+			return AP_TIMER_CLOSE;
+		*wait_ns = conn->path.idle_ns;
+		*since = conn->heard_ns;
+		return *wait_ns != 0 ? AP_TIMER_IDLE : AP_TIMER_NONE;
 	default:
-		return UINT64_MAX;
+		return AP_TIMER_NONE;
 	}
 }
 
 void ap_set_timer(struct ap_conn *conn)
 {
 	struct ap_node *node = conn->node;
-	uint64_t wait = ap_wait_ns(conn);
-	conn->timer_ns = wait;
-	if (wait == UINT64_MAX) {
+	uint64_t wait_ns, since;
+	enum ap_timer timer_of = ap_waits_for(conn, &wait_ns, &since);
+	if (timer_of == AP_TIMER_NONE) {
 		timer_stop(&node->wheel, &conn->timer);
 		return;
 	}
@@ -39,7 +49,12 @@ void ap_set_timer(struct ap_conn *conn)
 		conn->awaiting = true;
 		conn->heard_ns = node->now_ns;
 	}
-	timer_start(&node->wheel, &conn->timer, node->now_ns + wait);
+	if (timer_running(&conn->timer) && conn->timer_of == timer_of && conn->timer_since == since)
+		return;
+	conn->timer_of = timer_of;
+	conn->timer_since = since;
+	conn->timer_ns = wait_ns;
+	timer_start(&node->wheel, &conn->timer, node->now_ns + wait_ns);
 }
 
 static void ap_send_alive(struct ap_conn *conn)
@@ -67,13 +82,13 @@ static void ap_expire_open(struct ap_conn *conn)
 	struct ap_node *node = conn->node;
 	if (conn->awaiting && node->now_ns - conn->heard_ns > AP_SILENT_NS) {
 		ap_give_up(conn, CI_SENDER, HDL_REASON_SILENT);
+	} else if (conn->timer_of == AP_TIMER_PACE) {
+		ap_activate(conn);
 	} else if (ap_unanswered(conn)) {
 		/* Data does not say who sent it: for a process that has ended, its agent can answer
 		 * ALIVE alone. */
 		ap_send_alive(conn);
 		ap_sent_timeout(conn);
-	} else if (conn->cursor != conn->next) {
-		ap_activate(conn); /* the pace allows the next packet */
 	} else if (conn->state == HDL_APERTURE_CLOSING) {
 		if (++conn->tries > AP_CLOSE_TRIES)
 			ap_enter(conn, HDL_APERTURE_CLOSED, HDL_REASON_SILENT, CI_CLOSE);

@@ -342,6 +342,7 @@ void ap_acked(struct ap_conn *conn, uint32_t number, bool again)
 		conn->window.timing = false;
 		conn->cursor = conn->una;
 		conn->since_ask = 0;
+		timer_stop(&conn->node->wheel, &conn->timer); /* it is sent again: wait again */
 	}
 	ap_activate(conn);
 }

@@ -864,6 +864,106 @@ static void ap3_signs_of_life_beside_data(void **state)
 	}
 }
 
+/* Frames of @from that begin with a packet of @kind. */
+static uint32_t sent_kind(const struct rig_node *from, uint8_t kind)
+{
+	uint32_t count = 0;
+	for (uint32_t i = 0; i < from->sent_count; i++)
+		count += from->sent[i].frame[0] == kind;
+	return count;
+}
+
+enum noise { NOISE_ALIVE, NOISE_DATA, NOISES };
+
+/* 10 ms pass. Everything that a sends gets lost; b says something every time, and it arrives. */
+static void hear_noise(enum noise noise, uint64_t now)
+{
+	a->node.now_ns = b->node.now_ns = now;
+	if (noise == NOISE_ALIVE) {
+		b->conn.awaiting = false;
+		ap_ask_alive(&b->conn);
+	} else {
+		b->conn.una = b->conn.next; /* as if it had been acknowledged */
+		b->conn.tail = b->conn.head;
+		assert_true(ap_put(&b->conn, CI_DATA, 0, "noise", 5));
+	}
+	(void)ap_run(&b->node);
+	for (uint32_t i = 0; i < b->sent_count; i++)
+		take(b, a, i);
+	b->sent_count = 0;
+	ap_tick(&a->node, now);
+	(void)ap_run(&a->node);
+}
+
+/* A peer that says something all the time, but never acknowledges: data is repeated as if it were
+ * silent, and the connection fails after AP_SILENT_NS. */
+static void ap3_noise_does_not_put_off_the_end(void **state)
+{
+	(void)state;
+	for (enum noise noise = 0; noise < NOISES; noise++) {
+		uint64_t now = a->node.now_ns, begin = now;
+		connect_checked(HDL_CHECK_DEFAULT, false);
+		assert_true(ap_put(&a->conn, CI_DATA, 0, "lost", 4));
+		(void)ap_run(&a->node);
+		for (; now < begin + AP_TIMEOUT_NS + 20000000; now += 10000000) {
+			hear_noise(noise, now);
+			a->sent_count = 0;
+		}
+		assert_true(counted(a, HDL_APERTURE_COUNTER_REPEATED) > 0);
+		for (; now < begin + AP_SILENT_NS - AP_TIMEOUT_NS; now += 10000000) {
+			hear_noise(noise, now);
+			a->sent_count = 0;
+			assert_int_equal(a->conn.state, HDL_APERTURE_OPEN);
+		}
+		for (; now < begin + AP_SILENT_NS + 2 * AP_TIMEOUT_NS; now += 10000000) {
+			hear_noise(noise, now);
+			a->sent_count = 0;
+		}
+		assert_int_equal(a->conn.state, HDL_APERTURE_FAILED);
+		assert_int_equal(a->conn.reason, HDL_REASON_SILENT);
+		rig_end(state);
+		rig_begin(state);
+	}
+}
+
+/* The same while it closes: CLOSE is repeated, and then the connection is closed without an
+ * answer. */
+static void ap3_noise_does_not_put_off_close(void **state)
+{
+	(void)state;
+	uint64_t now = a->node.now_ns;
+	uint32_t closes = 0;
+	connect_checked(HDL_CHECK_DEFAULT, false);
+	ap_close(&a->conn, false);
+	(void)ap_run(&a->node);
+	for (uint64_t end = now + (AP_CLOSE_TRIES + 2) * AP_CLOSE_NS; now < end; now += 10000000) {
+		hear_noise(NOISE_ALIVE, now);
+		closes += sent_kind(a, CI_CLOSE);
+		a->sent_count = 0;
+	}
+	assert_true(closes > AP_CLOSE_TRIES / 2);
+	assert_int_equal(a->conn.state, HDL_APERTURE_CLOSED);
+}
+
+/* An end that sends without numbers all the time asks all the same whether somebody is there. */
+static void ap3_who_sends_without_numbers_asks_too(void **state)
+{
+	(void)state;
+	uint64_t now = a->node.now_ns, end = now + AP_SILENT_NS + 1000000000;
+	connect_checked(HDL_CHECK_DEFAULT & ~HDL_CHECK_SEQUENCE, false);
+	uint32_t asked = 0;
+	for (; a->conn.state == HDL_APERTURE_OPEN && now < end; now += 10000000) {
+		ap_tick(&a->node, now);
+		assert_true(ap_put(&a->conn, CI_DATA, 0, "gone", 4));
+		(void)ap_run(&a->node);
+		asked += sent_kind(a, CI_ALIVE);
+		a->sent_count = 0;
+	}
+	assert_true(asked > 5);
+	assert_int_equal(a->conn.state, HDL_APERTURE_FAILED);
+	assert_int_equal(a->conn.reason, HDL_REASON_SILENT);
+}
+
 /* An end that has closed has said so, and owes nothing else. */
 static void ap3_nothing_is_owed_after_the_end(void **state)
 {
@@ -929,6 +1029,9 @@ int main(void)
 	        TEST(ap7_status_tells_of_the_port_and_its_queue),
 	        TEST(answers_count_as_work),
 	        TEST(ap3_signs_of_life_beside_data),
+	        TEST(ap3_noise_does_not_put_off_the_end),
+	        TEST(ap3_noise_does_not_put_off_close),
+	        TEST(ap3_who_sends_without_numbers_asks_too),
 	        TEST(ap3_nothing_is_owed_after_the_end),
 	        TEST(ap3_accept_is_repeated),
 	};
