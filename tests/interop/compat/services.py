@@ -274,6 +274,11 @@ def fabric(folder):
 
 # --- DAPL ---
 
+def only_loopback():
+    """Has this machine no address but those of the loopback? So it is in a network namespace of its own."""
+    return not subprocess.run(["ip", "-4", "-o", "address", "show", "scope", "global"], stdout=subprocess.PIPE, check=True).stdout
+
+
 def dapl(folder):
     need("dtest", "dtestsrq")
     with tempfile.TemporaryDirectory() as scratch:
@@ -287,6 +292,9 @@ def dapl(folder):
 
         lines = ["dtest -P cma -b 65536 -B 100 -D", "dtestsrq -P cma", "dtest -P scm -b 65536 -B 100 -D"]
         for line in lines[:2] if OPTIONS else lines:  # scm connects queue pairs itself, which iWARP does not know
+            if "scm" in line and not HOSTS and only_loopback():
+                print(f"{line}: not tried, the provider wants an address that is not on the loopback")
+                continue
             words = line.split()
             pair(folder, line, [*env(False), *words], [*env(True), *words, "-h", server_address(folder)])
 
