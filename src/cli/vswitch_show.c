@@ -21,6 +21,7 @@ static const char *const counter_names[IBC_COUNTER_COUNT] = {
         [IBC_COUNTER_REJECTED + IBC_REASON_LOOP] = "loop",
         [IBC_COUNTER_REJECTED + IBC_REASON_NOT_ALLOWED] = "not_allowed",
         [IBC_COUNTER_REJECTED + IBC_REASON_NO_RECEIVE] = "no_receive",
+        [IBC_COUNTER_UNCAPTURED] = "missing_in_capture",
 };
 static const char *const port_counter_names[IBC_PORT_COUNTER_COUNT] = {
         [IBC_PORT_COUNTER_IN] = "in",           [IBC_PORT_COUNTER_IN_BYTES] = "in_bytes",

@@ -175,6 +175,8 @@ static void vport_consume(struct vport *vport, const struct ibc_packet *packet, 
 		counters[IBC_PORT_COUNTER_DROPPED] = port->dropped;
 		counters[IBC_PORT_COUNTER_DOWNS] = port->link.downs;
 	}
+	vport->counters.packets[IBC_COUNTER_UNCAPTURED] =
+	        vport->capture != NULL ? vport->capture->dropped : 0;
 	struct vswitch_owner owner = {.vswitch = &vport->vswitch,
 	                              .counters = &vport->counters,
 	                              .key = vport->node->has_key ? vport->node->key : NULL};

@@ -6,6 +6,7 @@
 The two-node example on one machine and between two network namespaces; captures; files with errors; discovery of a 4x4 torus with one link cut."""
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -364,6 +365,20 @@ class Capture(Base):
             self.assertTrue(any(r == route and i.startswith(node + "-") and c == comment for r, i, c in seen), (node, route, comment, seen))
         self.assertTrue(self.tshark(capture, "-Y", "heddle_ibc.type == 6 && heddle_ibc.reason == 3", "-e", "heddle_ibc.type"))
         self.assertEqual(self.tshark(capture, "-Y", "_ws.malformed || heddle_ibc.bad || heddle_ibc.bad_check || !heddle_ibc", "-e", "frame.number"), [])
+
+    def test_capture_on_a_full_disk(self):
+        """The port process may write no more: the counters say how many packets the capture lacks, and what is there stays readable."""
+        capture = self.place / "full.pcapng"
+        self.heddle("vswitch", "up", "--capture", capture, SOURCE / "examples/two-switches.conf")
+        sender = next(node for node in self.json("vswitch", "show") if node["name"] == "n102")
+        self.assertEqual(sender["counters"]["missing_in_capture"], 0)
+        resource.prlimit(sender["pid"], resource.RLIMIT_FSIZE, (capture.stat().st_size + 500, resource.RLIM_INFINITY))
+        self.heddle("ibc", "ping", "n104", "-c", "20")
+        self.until("missing packets", lambda: self.json("vswitch", "show", "n102")[0]["counters"]["missing_in_capture"] > 0)
+        self.assertIn(" missing_in_capture", self.heddle("vswitch", "show", "n102"))
+        self.heddle("vswitch", "down")
+        if shutil.which("tshark"):
+            self.assertEqual(self.tshark(capture, "-Y", "_ws.malformed || heddle_ibc.bad || !heddle_ibc", "-e", "frame.number"), [])
 
     def tshark(self, capture, *words):
         done = subprocess.run(["tshark", "-X", f"lua_script:{SOURCE}/docs/wireshark/heddle-ibc.lua", "-n", "-r", capture, "-T", "fields", *words],
