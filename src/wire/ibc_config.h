@@ -67,7 +67,7 @@ enum ibc_counter {
 	IBC_COUNTER_CONSUMED,  /* by the switch: commands */
 	IBC_COUNTER_DAMAGED,   /* dropped: not an IBC packet, or not an intact one */
 	IBC_COUNTER_REJECTED,  /* the first of one per reason; the one for IBC_REASON_NONE is all */
-	IBC_COUNTER_UNCAPTURED = IBC_COUNTER_REJECTED + IBC_REASON_COUNT, /* missing in the capture */
+	IBC_COUNTER_UNCAPTURED = IBC_COUNTER_REJECTED + IBC_REASON_COUNT, /* not in the capture */
 	IBC_COUNTER_COUNT
 };
 
