@@ -394,8 +394,12 @@ HDL_API int hdl_mem_free(void *memory);
  * machine map (hdl_mem_alloc(), shared mappings of memory files) is watched by the first adapter of
  * the process that registers it, where the kernel allows userfaultfd() (Linux 5.19; many containers
  * do not): munmap(), mremap() or another mapping in its place raise the event at once, and moments
- * later no peer has the pages any more. Elsewhere, and after mprotect(), such peers go on with the
- * pages that were registered, as hardware does, unless hdl_segment_update() is called.
+ * later no peer has the pages any more. When mprotect() takes rights away and returns, they have
+ * been taken from such peers as well; calls are seen that the program makes through the C library,
+ * in modules that were loaded when such memory was last registered. From then on peers reach the
+ * mapping through the kernel, more slowly, until it is registered again. What is not seen leaves
+ * such peers with the pages that were registered, as hardware does, unless hdl_segment_update() is
+ * called.
  *
  * Owner: the memory remains the caller's and should remain mapped; the caller owns *out and ends it
  * with hdl_mr_deregister().

@@ -139,9 +139,9 @@ const char *qp_state_name(uint32_t state);
  * descriptors_lock, in this order; port/agentstart.c takes its own after these. */
 /* @adapter is open: a child of fork() must close its copy. */
 void fork_enter(struct hdl_adapter *adapter);
-/* Call @visit for every open adapter, while none is opened or closed. Does nothing if an adapter is
- * being opened or closed at this moment. */
-void fork_each(void (*visit)(struct hdl_adapter *adapter));
+/* Call @visit for every open adapter, while none is opened or closed. False: an adapter is being
+ * opened or closed at this moment, and nothing was done. */
+bool fork_each(void (*visit)(struct hdl_adapter *adapter, void *context), void *context);
 /* @adapter is being closed. No fork happens until fork_left(). */
 void fork_leave(struct hdl_adapter *adapter);
 void fork_left(void);

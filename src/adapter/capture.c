@@ -149,8 +149,9 @@ void recorder_forget(struct hdl_adapter *adapter)
 		pcapng_forget(&adapter->recorder->frames);
 }
 
-static void flush_recorder(struct hdl_adapter *adapter)
+static void flush_recorder(struct hdl_adapter *adapter, void *context)
 {
+	(void)context;
 	if (adapter->recorder == NULL)
 		return;
 	for (unsigned spins = 0; spins < FLUSH_SPINS; spins++) {
@@ -168,5 +169,5 @@ static void flush_recorder(struct hdl_adapter *adapter)
 /* Programs exit without closing what they opened. */
 __attribute__((destructor)) static void at_exit(void)
 {
-	fork_each(flush_recorder);
+	(void)fork_each(flush_recorder, NULL);
 }

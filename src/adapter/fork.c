@@ -115,13 +115,14 @@ void fork_enter(struct hdl_adapter *adapter)
 	pthread_mutex_unlock(&list_lock);
 }
 
-void fork_each(void (*visit)(struct hdl_adapter *adapter))
+bool fork_each(void (*visit)(struct hdl_adapter *adapter, void *context), void *context)
 {
 	if (pthread_mutex_trylock(&list_lock) != 0)
-		return;
+		return false;
 	for (struct hdl_adapter *at = list; at != NULL; at = at->next)
-		visit(at);
+		visit(at, context);
 	pthread_mutex_unlock(&list_lock);
+	return true;
 }
 
 void fork_leave(struct hdl_adapter *adapter)

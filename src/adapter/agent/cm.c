@@ -219,11 +219,17 @@ void cm_settle(struct hdl_adapter *adapter)
 	pthread_mutex_unlock(&adapter->agent.lock);
 }
 
+static void settle_one(struct hdl_adapter *adapter, void *context)
+{
+	(void)context;
+	cm_settle(adapter);
+}
+
 /* Programs exit without closing what they opened. Runs after everything that may send a message at
  * exit. */
 __attribute__((destructor(FIRST_TO_BEGIN))) static void settle_all(void)
 {
-	fork_each(cm_settle);
+	(void)fork_each(settle_one, NULL);
 }
 
 int hdl_cm_send(struct hdl_adapter *adapter, const struct hdl_cm_msg *msg)

@@ -364,8 +364,9 @@ static bool port_linger(struct tcp_port *port)
 /* The kernel resets a connection of a process that exits if something has come that nobody has
  * read, and drops what it has not sent yet: the end of what the program sent and saw completed,
  * before it closed the connection in order. */
-static void linger(struct hdl_adapter *adapter)
+static void linger(struct hdl_adapter *adapter, void *context)
 {
+	(void)context;
 	struct timespec pause = {.tv_nsec = 1000000};
 	uint64_t until = clock_now_ns() + TCP_EXIT_NS;
 	bool lingers = tcp_port_find(adapter) != NULL;
@@ -382,5 +383,5 @@ static void linger(struct hdl_adapter *adapter)
 
 __attribute__((destructor)) static void linger_at_exit(void)
 {
-	fork_each(linger);
+	(void)fork_each(linger, NULL);
 }

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "adapter/adapter.h"
+#include "adapter/reach/rights.h"
 
 #define NULL_PAGE_SHIFT 16u /* page size of a region without memory */
 
@@ -113,6 +114,7 @@ static bool may_map(struct hdl_adapter *adapter, uint64_t host, uint64_t length,
 	if (!wanted || !file_behind(adapter->peers.segments.pagemap, host, length, found))
 		return false;
 	unmapped_watch(adapter);
+	rights_watch();
 	return true;
 }
 

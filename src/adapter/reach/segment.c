@@ -147,6 +147,22 @@ void segment_forget(struct segments *segments, uint64_t addr, uint64_t length)
 			segment_take_out(segments, i);
 }
 
+bool segment_names(const struct segments *segments, uint64_t addr, uint64_t length)
+{
+	const struct segment_table *table = segments->table;
+	for (uint32_t i = 0; table != NULL && i < SEGMENT_MAX; i++) {
+		struct segment s;
+		uint64_t words[SEGMENT_WORDS];
+		for (unsigned k = 0; k < SEGMENT_WORDS; k++)
+			words[k] = atomic_load_explicit(&table->slots[i].words[k],
+			                                memory_order_relaxed);
+		memcpy(&s, words, sizeof(s));
+		if (s.generation != 0 && segment_overlap(&s, addr, length))
+			return true;
+	}
+	return false;
+}
+
 /* Extend the segment to cover @found: the mapping has grown. */
 static void segment_grow(struct segments *segments, uint32_t index, const struct segment *found)
 {

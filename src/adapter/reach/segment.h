@@ -129,6 +129,8 @@ struct segment_ref segment_share(struct segments *segments, struct segment_ref r
 void segment_give(struct segments *segments, struct segment_ref ref);
 /* Remove every segment that overlaps the range: the mapping has changed. */
 void segment_forget(struct segments *segments, uint64_t addr, uint64_t length);
+/* Does a segment overlap the range? Without any lock: it may be about to change. */
+bool segment_names(const struct segments *segments, uint64_t addr, uint64_t length);
 /* A descriptor that is readable when the program has unmapped memory of a segment, or put something
  * else in its place; what unmaps waits until it has been read. -1: the kernel does not tell
  * (userfaultfd(2) with UFFD_USER_MODE_ONLY, events, and write protection of shared memory: Linux

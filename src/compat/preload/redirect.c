@@ -15,9 +15,9 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "base/imports.h"
 #include "compat/cm/cm.h"
 #include "compat/compat.h"
-#include "compat/preload/imports.h"
 #include "compat/preload/tree.h"
 
 #define MAX_FOLDERS 16 /* folders of ours that can be open at a time */
@@ -566,7 +566,8 @@ static const struct import calls[] = {
  * were loaded since. */
 __attribute__((constructor)) void compat_redirect(void)
 {
-	imports_patch(calls, sizeof(calls) / sizeof(calls[0]));
+	static struct imports imports = {.list = calls, .count = sizeof(calls) / sizeof(calls[0])};
+	imports_patch(&imports);
 }
 
 int compat_read_file(const char *path, char *buffer, size_t size)

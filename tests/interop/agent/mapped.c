@@ -373,6 +373,45 @@ static void protected_pages_come_back(void **state)
 	drop_room(PLAIN, room, fd);
 }
 
+/* Memory that the peer maps: what the owner protects fails for the peer as well, and is usable
+ * again when the protection has gone. It can be read as long as the owner can. */
+static void protected_pages_of_a_mapping(void **state)
+{
+	struct owner *o = *state;
+	for (int i = 0; i < 2; i++) {
+		enum kind kind = i == 0 ? MEMORY_FILE : ALLOCATED;
+		int fd;
+		unsigned char *room = make_room(kind, &fd), *second = room + 4096;
+		struct hdl_mr *mr = enter(o, room, RIGHTS);
+		struct outcome got = tell(o, task_on(room, mr, HDL_OP_WRITE, ROOM, 1));
+		assert_int_equal(got.status, HDL_WC_SUCCESS);
+		assert_true(got.mapped);
+		assert_int_equal(mprotect(second, 4096, PROT_READ), 0);
+		got = tell(o, task_on(second, mr, HDL_OP_READ, 8, 0));
+		assert_int_equal(got.status, HDL_WC_SUCCESS);
+		assert_int_equal(got.value, 1);
+		got = tell(o, task_on(second, mr, HDL_OP_WRITE, 8, 2));
+		assert_int_equal(got.status, HDL_WC_REM_OP_ERR);
+		assert_int_equal(got.detail, HDL_DETAIL_GONE);
+		assert_int_equal(first_word(second), 1);
+		assert_true(hears_of_it(o, mr));
+		reconnect(o);
+		assert_int_equal(mprotect(second, 4096, PROT_NONE), 0);
+		got = tell(o, task_on(second, mr, HDL_OP_READ, 8, 0));
+		assert_int_equal(got.status, HDL_WC_REM_OP_ERR);
+		reconnect(o);
+		got = tell(o, task_on(room, mr, HDL_OP_WRITE, 8, 3));
+		assert_int_equal(got.status, HDL_WC_SUCCESS);
+		assert_int_equal(first_word(room), 3);
+		assert_int_equal(mprotect(second, 4096, PROT_READ | PROT_WRITE), 0);
+		got = tell(o, task_on(second, mr, HDL_OP_WRITE, 8, 4));
+		assert_int_equal(got.status, HDL_WC_SUCCESS);
+		assert_int_equal(first_word(second), 4);
+		assert_int_equal(hdl_mr_deregister(mr), 0);
+		drop_room(kind, room, fd);
+	}
+}
+
 /* More mappings than a peer keeps, and more than the table holds. */
 static void many_mappings(void **state)
 {
@@ -482,6 +521,7 @@ int main(void)
 	        SCENARIO(an_address_with_other_memory),
 	        SCENARIO(unmapped_pages_are_absent),
 	        SCENARIO(protected_pages_come_back),
+	        SCENARIO(protected_pages_of_a_mapping),
 	        SCENARIO(many_mappings),
 	        SCENARIO(atomics_of_both_sides_add_up),
 	        SCENARIO(a_peer_that_is_killed),

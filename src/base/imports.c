@@ -4,7 +4,7 @@
  * has filled in, or will at the first call. The relocations in the module's dynamic section tell
  * which pointer belongs to which function. Pointers that the linker has made read-only (RELRO) are
  * made writable for the one store. */
-#include "compat/preload/imports.h"
+#include "base/imports.h"
 
 #include <elf.h>
 #include <link.h>
@@ -24,11 +24,6 @@
 #error "relocations of this processor are not known"
 #endif
 
-struct wanted {
-	const struct import *imports;
-	size_t count;
-};
-
 struct module {
 	uintptr_t base;
 	uintptr_t relro, relro_end;
@@ -36,14 +31,14 @@ struct module {
 	const char *strings;
 };
 
-static const struct import *preload_imports_find(const struct wanted *wanted, const char *name)
+static const struct import *imports_find(const struct imports *imports, const char *name)
 {
-	size_t low = 0, high = wanted->count;
+	size_t low = 0, high = imports->count;
 	while (low < high) {
 		size_t middle = (low + high) / 2;
-		int order = strcmp(name, wanted->imports[middle].name);
+		int order = strcmp(name, imports->list[middle].name);
 		if (order == 0)
-			return &wanted->imports[middle];
+			return &imports->list[middle];
 		if (order < 0)
 			high = middle;
 		else
@@ -68,7 +63,7 @@ static void set_pointer(const struct module *module, uintptr_t where, void (*cal
 }
 
 static void patch_relocations(const struct module *module, const ElfW(Rela) * list, size_t bytes,
-                              const struct wanted *wanted)
+                              const struct imports *imports)
 {
 	for (size_t i = 0; i < bytes / sizeof(*list); i++) {
 		uint32_t type = ELF64_R_TYPE(list[i].r_info);
@@ -76,7 +71,7 @@ static void patch_relocations(const struct module *module, const ElfW(Rela) * li
 			continue;
 		const ElfW(Sym) *symbol = &module->symbols[ELF64_R_SYM(list[i].r_info)];
 		const struct import *import =
-		        preload_imports_find(wanted, module->strings + symbol->st_name);
+		        imports_find(imports, module->strings + symbol->st_name);
 		/* What the module defines itself is not an import. */
 		if (import != NULL && symbol->st_shndx == SHN_UNDEF)
 			set_pointer(module, module->base + list[i].r_offset, import->call);
@@ -85,13 +80,13 @@ static void patch_relocations(const struct module *module, const ElfW(Rela) * li
 
 /* The linker has turned the addresses in the dynamic section into pointers, except in modules that
  * the kernel maps. */
-static uintptr_t preload_imports_address_of(const struct module *module, ElfW(Addr) address)
+static uintptr_t imports_address_of(const struct module *module, ElfW(Addr) address)
 {
 	return address < module->base ? module->base + address : address;
 }
 
 static void patch_module(struct module *module, const ElfW(Dyn) * dynamic,
-                         const struct wanted *wanted)
+                         const struct imports *imports)
 {
 	const ElfW(Rela) *calls = NULL, *others = NULL;
 	size_t calls_bytes = 0, others_bytes = 0;
@@ -99,16 +94,15 @@ static void patch_module(struct module *module, const ElfW(Dyn) * dynamic,
 	for (; dynamic->d_tag != DT_NULL; dynamic++) {
 		switch (dynamic->d_tag) {
 		case DT_SYMTAB:
-			module->symbols = (const ElfW(Sym) *)preload_imports_address_of(
-			        module, dynamic->d_un.d_ptr);
+			module->symbols =
+			        (const ElfW(Sym) *)imports_address_of(module, dynamic->d_un.d_ptr);
 			break;
 		case DT_STRTAB:
-			module->strings = (const char *)preload_imports_address_of(
-			        module, dynamic->d_un.d_ptr);
+			module->strings =
+			        (const char *)imports_address_of(module, dynamic->d_un.d_ptr);
 			break;
 		case DT_JMPREL:
-			calls = (const ElfW(Rela) *)preload_imports_address_of(module,
-			                                                       dynamic->d_un.d_ptr);
+			calls = (const ElfW(Rela) *)imports_address_of(module, dynamic->d_un.d_ptr);
 			break;
 		case DT_PLTRELSZ:
 			calls_bytes = dynamic->d_un.d_val;
@@ -117,8 +111,8 @@ static void patch_module(struct module *module, const ElfW(Dyn) * dynamic,
 			with_addends = dynamic->d_un.d_val == DT_RELA;
 			break;
 		case DT_RELA:
-			others = (const ElfW(Rela) *)preload_imports_address_of(
-			        module, dynamic->d_un.d_ptr);
+			others =
+			        (const ElfW(Rela) *)imports_address_of(module, dynamic->d_un.d_ptr);
 			break;
 		case DT_RELASZ:
 			others_bytes = dynamic->d_un.d_val;
@@ -130,9 +124,9 @@ static void patch_module(struct module *module, const ElfW(Dyn) * dynamic,
 	if (module->symbols == NULL || module->strings == NULL || !with_addends)
 		return;
 	if (calls != NULL)
-		patch_relocations(module, calls, calls_bytes, wanted);
+		patch_relocations(module, calls, calls_bytes, imports);
 	if (others != NULL)
-		patch_relocations(module, others, others_bytes, wanted);
+		patch_relocations(module, others, others_bytes, imports);
 }
 
 /* The C library must still find the system's files for its own use, and so must we. */
@@ -179,8 +173,20 @@ static int visit(struct dl_phdr_info *info, size_t size, void *context)
 	return 0;
 }
 
-void imports_patch(const struct import *imports, size_t count)
+/* Only the count of the first module is looked at: all tell the same. */
+static int count_modules(struct dl_phdr_info *info, size_t size, void *context)
 {
-	struct wanted wanted = {imports, count};
-	dl_iterate_phdr(visit, &wanted);
+	(void)size;
+	*(uint64_t *)context = info->dlpi_adds;
+	return 1;
+}
+
+void imports_patch(struct imports *imports)
+{
+	uint64_t loaded = 0;
+	dl_iterate_phdr(count_modules, &loaded);
+	if (loaded == atomic_load_explicit(&imports->loaded, memory_order_acquire))
+		return;
+	dl_iterate_phdr(visit, imports);
+	atomic_store_explicit(&imports->loaded, loaded, memory_order_release);
 }
