@@ -288,9 +288,9 @@ static bool ap_came_its_way(const struct ci_packet *packet, const struct ap_path
 	return from->by_agent ? packet->kind >= CI_CONNECT : !ci_is_out_of_band(packet);
 }
 
-/* While data is unanswered, only its answers are signs of life: an end that is closing takes no more
- * data, and still sends ALIVE and answers to ours; and what the peer sends may arrive where what we
- * send does not. One that keeps data back answers the data. */
+/* While data is unanswered, only its answers are signs of life: an end that is closing takes no
+ * more data, and still sends ALIVE and answers to ours; and what the peer sends may arrive where
+ * what we send does not. One that keeps data back answers the data. */
 static bool ap_is_beside_data(const struct ap_conn *conn, const struct ci_packet *packet)
 {
 	if (!ap_unanswered(conn))
