@@ -602,7 +602,7 @@ struct hdl_conn_param {
 	uint32_t flags; /* enum hdl_conn_flag */
 	uint16_t ird;   /* reads and atomics of the peer that are answered at a time */
 	uint16_t ord;   /* reads and atomics of ours that may be open */
-	/* Of the IP packets that we send; also chooses the class of service (heddle(7)). On TCP a
+	/* Of the IP packets that we send; also chooses the class of service (heddle(7)). A
 	 * responder that gives 0 answers in the class of the initiator; 1 is the normal one. */
 	uint8_t traffic_class;
 	/* enum hdl_conn_service, of an initiator; a responder has that of its listener. */

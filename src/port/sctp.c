@@ -367,6 +367,9 @@ static bool packet_in(struct sctp_end *end, const struct udp_came *came, const u
 	path->heard_ns = now_ns;
 	if (end->records)
 		packet_record(end, &came->from, came->from_port, packet, bytes, came->tos, true);
+	if (packet[SCTP_HEADER_BYTES] == SCTP_CHUNK_COOKIE_ECHO)
+		path->begun[path->begun_count++ % SCTP_BEGUN] = (struct sctp_begun){
+		        (uint16_t)(packet[0] << 8 | packet[1]), came->tos & CLASS_MASK};
 	lib.usrsctp_conninput(path, packet, bytes, 0);
 	return true;
 }
@@ -524,6 +527,18 @@ int sctp_listen(struct sctp_sock *sock, uint16_t *port, int backlog, uint32_t ad
 	return result;
 }
 
+/* The last time counts: a cookie may come twice. */
+static uint8_t class_of_begun(const struct sctp_path *path, uint16_t port)
+{
+	uint32_t known = path->begun_count < SCTP_BEGUN ? path->begun_count : SCTP_BEGUN;
+	for (uint32_t i = 1; i <= known; i++) {
+		const struct sctp_begun *begun = &path->begun[(path->begun_count - i) % SCTP_BEGUN];
+		if (begun->port == port)
+			return begun->traffic_class;
+	}
+	return 0;
+}
+
 int sctp_accept(struct sctp_sock *listener, struct sctp_sock *sock, uint16_t *peer_port)
 {
 	struct sockaddr_conn peer;
@@ -536,6 +551,7 @@ int sctp_accept(struct sctp_sock *listener, struct sctp_sock *sock, uint16_t *pe
 		lib.usrsctp_set_non_blocking(so, 1);
 		*peer_port = ntohs(peer.sconn_port);
 		sock_begin(sock, so, peer.sconn_addr, listener->adaptation, NULL, NULL);
+		sock->peer_class = class_of_begun(sock->path, *peer_port);
 	}
 	pthread_mutex_unlock(&sctp_lock);
 	return result == -EWOULDBLOCK ? -EAGAIN : result;

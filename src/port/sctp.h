@@ -41,6 +41,13 @@
 struct socket;
 struct sctp_end;
 
+/* The traffic class in which the peer began an association, until that is accepted. */
+#define SCTP_BEGUN 16u
+struct sctp_begun {
+	uint16_t port; /* the peer's, of SCTP */
+	uint8_t traffic_class;
+};
+
 struct sctp_path {
 	struct sctp_end *end;
 	struct udp_address peer;
@@ -48,6 +55,8 @@ struct sctp_path {
 	uint32_t users; /* sockets that know it */
 	uint64_t heard_ns;
 	uint64_t closed_ns; /* when the last of them was closed in order; 0: none was */
+	struct sctp_begun begun[SCTP_BEGUN]; /* a ring */
+	uint32_t begun_count;
 	struct sctp_path *next;
 };
 
@@ -87,6 +96,7 @@ struct sctp_sock {
 	struct socket *so;
 	struct sctp_path *path; /* of an association */
 	uint32_t adaptation;    /* the code that its peer must announce */
+	uint8_t peer_class;     /* the traffic class in which the peer began it */
 	bool up;                /* it is established, and the peer has announced the code */
 	int error;              /* of SCTP_CAME_BROKEN: why; -EPROTO: another adaptation, or none */
 	atomic_bool news; /* something has happened since it was cleared; set from any thread */

@@ -7,10 +7,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SCTP_HEADER_BYTES 12u /* ports, verification tag, checksum */
-#define SCTP_CHUNK_BYTES  4u  /* type, flags, length */
-#define SCTP_ANSWER_BYTES (SCTP_HEADER_BYTES + SCTP_CHUNK_BYTES)
-#define SCTP_CHUNK_INIT   1u
+#define SCTP_HEADER_BYTES      12u /* ports, verification tag, checksum */
+#define SCTP_CHUNK_BYTES       4u  /* type, flags, length */
+#define SCTP_ANSWER_BYTES      (SCTP_HEADER_BYTES + SCTP_CHUNK_BYTES)
+#define SCTP_CHUNK_INIT        1u
+#define SCTP_CHUNK_COOKIE_ECHO 10u
 
 /* Write the checksum of @packet, of at least SCTP_HEADER_BYTES. */
 void sctp_packet_seal(uint8_t *packet, size_t bytes);

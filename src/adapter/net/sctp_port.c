@@ -519,6 +519,7 @@ void sctp_listener_accept(struct hdl_listener *listener)
 		conn->own = conn->sctp->end->own;
 		conn->peer = conn->sctp->sock.path->peer;
 		conn->own_port = listener->number;
+		conn->peer_class = conn->sctp->sock.peer_class;
 		if (conn->sctp->end->ports != NULL)
 			conn->sctp->held = sctp_share_use(port, &conn->own, conn->own_port);
 		sctp_set_notify(&conn->sctp->sock, sctp_port_note, port->sctp);

@@ -102,6 +102,7 @@ def judge(path, wanted):
             if kind in (INIT, INIT_ACK):
                 need(adaptation(body) == ADAPTATION, "adaptation indication")
             elif kind == DATA:
+                need(tos == CLASS, f"traffic class {tos} of data, in either direction")
                 flow.data(flags, body)
     need(classes <= {0, CLASS} and CLASS in classes, f"traffic classes {classes}")
     for flow in flows.values():

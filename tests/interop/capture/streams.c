@@ -102,6 +102,7 @@ static void join(struct end *a, struct end *b, const struct hdl_gid *gid, uint32
 	must(hdl_listener_listen(listener, 4), "listen");
 	must(hdl_conn_connect(a->qp, NULL, NULL, gid, port, &param, a, &a->conn), "connect");
 	b->conn = end_event(b, HDL_CONN_REQUEST).conn;
+	param.traffic_class = 0; /* as the other end has it */
 	must(hdl_conn_accept(b->conn, b->qp, &param, b), "accept");
 	end_event(b, HDL_CONN_ESTABLISHED);
 	end_event(a, HDL_CONN_ESTABLISHED);

@@ -66,7 +66,8 @@ static void open_ends(void)
 	}
 }
 
-static void associate(struct sctp_sock *listener, struct sctp_sock *a, struct sctp_sock *b)
+static void associate_in(uint8_t traffic_class, struct sctp_sock *listener, struct sctp_sock *a,
+                         struct sctp_sock *b)
 {
 	struct udp_address peer;
 	uint16_t port = 0, own = 0, from;
@@ -78,6 +79,8 @@ static void associate(struct sctp_sock *listener, struct sctp_sock *a, struct sc
 	assert_int_equal(
 	        sctp_connect(a, &ends[0], &peer, UDP_PORT, port, &own, ADAPTATION, NULL, NULL), 0);
 	assert_true(own != 0);
+	if (traffic_class != 0)
+		assert_true(sctp_set_class(a, traffic_class));
 	uint64_t until = clock_now_ns() + WAIT_NS;
 	int result;
 	while ((result = sctp_accept(listener, b, &from)) == -EAGAIN) {
@@ -88,6 +91,12 @@ static void associate(struct sctp_sock *listener, struct sctp_sock *a, struct sc
 	assert_int_equal(from, own);
 	assert_int_equal(await(a, &bytes, &ppid), SCTP_CAME_UP);
 	assert_int_equal(b->path->port, UDP_PORT);
+	assert_int_equal(b->peer_class, traffic_class);
+}
+
+static void associate(struct sctp_sock *listener, struct sctp_sock *a, struct sctp_sock *b)
+{
+	associate_in(0, listener, a, b);
 }
 
 static void close_ends(void)
@@ -421,6 +430,26 @@ static void ip9_x6_the_traffic_class_and_the_packets(void **state)
 	close_ends();
 }
 
+/* Associations of one peer, on one path, in different classes, and more than are remembered before
+ * they are accepted. */
+static void ip9_the_accepting_end_learns_the_class(void **state)
+{
+	static const uint8_t classes[] = {0xb8, 0, 0x20};
+	enum { COUNT = 3 * 2 * SCTP_BEGUN };
+	static struct sctp_sock listeners[COUNT], a[COUNT], b[COUNT];
+	(void)state;
+	open_ends();
+	for (unsigned i = 0; i < COUNT; i++)
+		associate_in(classes[i % 3], &listeners[i], &a[i], &b[i]);
+	for (unsigned i = 0; i < COUNT; i++) {
+		assert_ptr_equal(a[i].path, a[0].path);
+		sctp_close(&a[i], true);
+		sctp_close(&b[i], true);
+		sctp_close(&listeners[i], true);
+	}
+	close_ends();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -433,6 +462,7 @@ int main(void)
 	        cmocka_unit_test(ip9_the_ports_of_others),
 	        cmocka_unit_test(ip9_a_path_outlives_its_end),
 	        cmocka_unit_test(ip9_x6_the_traffic_class_and_the_packets),
+	        cmocka_unit_test(ip9_the_accepting_end_learns_the_class),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
