@@ -82,8 +82,9 @@ class Traffic(Base):
                     self.assertGreater(end["sum_received"]["bytes"], 10000000)  # the last of it is not counted
                     self.until("every frame that left arrives", arrived, 10)
                     # A unit drops frames for a host that has not run for 10 ms, before they leave.
+                    # On a busy machine TCP also loses patience: 165 were seen at a load of 15. Without the credit they were thousands.
                     if row()["dropped"] == 0:
-                        self.assertLess(end["sum_sent"]["retransmits"], 100, reverse)
+                        self.assertLess(end["sum_sent"]["retransmits"], 500, reverse)
             self.tearDown()
             self.setUp()
 
