@@ -174,6 +174,30 @@ static void a_full_queue_keeps_back_and_overwrites_nothing(void **state)
 	assert_int_equal(put_var(&q, large, UINT64_MAX), EVRING_TOO_LONG);
 }
 
+/* Events that have room of their own come first: those after them find as much as if they had come
+ * last, and a place of their own is free again when its event has been read, not before. */
+static void room_of_its_own_does_not_depend_on_the_order(void **state)
+{
+	(void)state;
+	static struct queue q;
+	struct hdl_port_event out[EVENTS];
+	make(&q);
+	for (uint64_t i = 0; i < EVRING_OWN_ROOM; i++)
+		assert_int_equal(put(&q, HDL_PORT_CONNECT, i), EVRING_PLACED);
+	for (uint64_t i = 0; i < EVRING_OWN_ROOM; i++)
+		assert_int_equal(put(&q, HDL_PORT_ERROR, i), EVRING_PLACED);
+	for (uint64_t i = 0; i < EVENTS - 2 * EVRING_OWN_ROOM; i++)
+		assert_int_equal(put(&q, HDL_PORT_DATA, i), EVRING_PLACED);
+	assert_int_equal(put(&q, HDL_PORT_DATA, 99), EVRING_FULL);
+	assert_int_equal(put(&q, HDL_PORT_CONNECT, 99), EVRING_FULL);
+	assert_int_equal(evring_take(&q.r, out, EVENTS / 4), EVENTS / 4); /* every CONNECT */
+	assert_int_equal(put(&q, HDL_PORT_DATA, 99), EVRING_FULL);
+	assert_int_equal(put(&q, HDL_PORT_ERROR, 99), EVRING_FULL);
+	for (uint64_t i = 0; i < EVRING_OWN_ROOM; i++)
+		assert_int_equal(put(&q, HDL_PORT_CONNECT, i), EVRING_PLACED);
+	assert_int_equal(put(&q, HDL_PORT_CONNECT, 99), EVRING_FULL);
+}
+
 static void what_was_lost_is_counted_and_told(void **state)
 {
 	(void)state;
@@ -500,6 +524,7 @@ int main(void)
 	        cmocka_unit_test(figure_13_var_10),
 	        cmocka_unit_test(data_that_was_not_read_goes_with_later_data),
 	        cmocka_unit_test(a_full_queue_keeps_back_and_overwrites_nothing),
+	        cmocka_unit_test(room_of_its_own_does_not_depend_on_the_order),
 	        cmocka_unit_test(what_was_lost_is_counted_and_told),
 	        cmocka_unit_test(step_7_an_interrupt_per_arming),
 	        cmocka_unit_test(hostile_pointers_of_a_reader_are_counted),

@@ -511,6 +511,36 @@ static void bounded_memory_for_what_is_sent(void **state)
 	assert_true(sizeof(struct iwarp) <= 4096); /* what an idle connection costs */
 }
 
+/* Connections without a class leave a part of the shared chunks to urgent ones, and bulk ones leave
+ * a part to both. Rows: how many others have filled, and whether a connection gets one more. */
+static void classes_leave_chunks_to_those_above(void **state)
+{
+	(void)state;
+	static const struct {
+		size_t filled;
+		bool gets[SERVICE_CLASSES];
+	} rows[] = {
+	        {2, {[SERVICE_URGENT] = true, [SERVICE_NORMAL] = true, [SERVICE_BULK] = true}},
+	        {3, {[SERVICE_URGENT] = true, [SERVICE_NORMAL] = true}},
+	        {4, {[SERVICE_URGENT] = true}},
+	        {5, {false}},
+	};
+	for (unsigned i = 0; i < IW_COUNT(rows); i++) {
+		for (uint8_t class = 0; class < SERVICE_CLASSES; class ++) {
+			adapter_lock(SIDE->adapter);
+			engine_serve(&SIDE->adapter->engine, &SIDE->qp->qp, class);
+			adapter_unlock(SIDE->adapter);
+			SIDE->pool.sending = rows[i].filled;
+			iw_send(SIDE, 1, 0, 2 * IWARP_OWN_BYTES); /* its own chunk is too small */
+			iw_drive(&rig);
+			assert_int_equal(SIDE->iwarp.out_chunks, rows[i].gets[class]);
+			SIDE->pool.sending -= rows[i].filled;
+			teardown(state);
+			setup(state);
+		}
+	}
+}
+
 /* A responder is silent until it has heard the initiator, or is told that it may speak. */
 static void rfc6581_the_responder_waits(void **state)
 {
@@ -548,6 +578,7 @@ int main(void)
 	        RIGGED(a_delay_is_not_short),
 	        RIGGED(a_chunk_is_left_for_receiving),
 	        RIGGED(bounded_memory_for_what_is_sent),
+	        RIGGED(classes_leave_chunks_to_those_above),
 	        RIGGED(rfc6581_the_responder_waits),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

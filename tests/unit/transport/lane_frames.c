@@ -115,8 +115,6 @@ static void a_frame_that_makes_no_sense(void **state)
 	}
 }
 
-/* The peer learns that it can access our memory while a long message is on its way in parts: this
- * message goes on in parts, and the next ones leave their data in our memory. */
 /* The first copies its bytes itself, and only its notice is a frame. The others do not wait for the
  * answer to that: the target copies theirs. */
 static void writes_with_immediate_data_do_not_wait_for_each_other(void **state)
@@ -152,6 +150,32 @@ static void writes_with_immediate_data_do_not_wait_for_each_other(void **state)
 	lane_close(&rig);
 }
 
+/* Its memory does not allow the write, which we found out ourselves: the peer hears of it with the
+ * post that failed, though the program may never call again. */
+static void the_target_hears_of_a_refusal_at_once(void **state)
+{
+	struct lane_rig rig;
+	struct lane_message message;
+	(void)state;
+	lane_open(&rig, false);
+	struct hdl_sge piece = lane_piece(&rig, 0, 64);
+	struct hdl_key key = hdl_mr_key(rig.peer_mr);
+	struct hdl_send_wr wr = {.sg_list = &piece,
+	                         .num_sge = 1,
+	                         .opcode = HDL_OP_WRITE,
+	                         .u.rdma = {(uintptr_t)rig.peer_mem + LANE_BYTES, key}};
+	assert_int_equal(hdl_post_send(rig.qp, &wr, NULL), 0);
+	assert_true(lane_look(&rig, &message));
+	assert_int_equal(message.frame.kind, FRAME_CLOSE);
+	assert_int_equal(message.frame.msn, key.v);
+	assert_int_equal(message.frame.imm, HDL_EVENT_QP_ACCESS_ERR);
+	lane_run(&rig);
+	assert_false(lane_look(&rig, &message)); /* once */
+	lane_close(&rig);
+}
+
+/* The peer learns that it can access our memory while a long message is on its way in parts: this
+ * message goes on in parts, and the next ones leave their data in our memory. */
 static void a_peer_that_reaches_us_in_the_middle_of_a_message(void **state)
 {
 	_Atomic uint32_t reach = LANES_REACH_TRIES;
@@ -257,6 +281,7 @@ int main(void)
 	        cmocka_unit_test(a_frame_that_makes_no_sense),
 	        cmocka_unit_test(a_write_in_parts_has_one_key),
 	        cmocka_unit_test(writes_with_immediate_data_do_not_wait_for_each_other),
+	        cmocka_unit_test(the_target_hears_of_a_refusal_at_once),
 	        cmocka_unit_test(a_peer_that_reaches_us_in_the_middle_of_a_message),
 	};
 	return cmocka_run_group_tests_name("lane_frames", tests, NULL, NULL);
