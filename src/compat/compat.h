@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <net/if.h>
+#include <netdb.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -454,5 +455,10 @@ int compat_epoll_pwait2(int epoll, struct epoll_event *events, int most,
 /* --- socket.c --- */
 /* Replaces connect(2). */
 int compat_connect(int fd, const struct sockaddr *address, socklen_t bytes);
+
+/* --- names.c --- */
+/* Replaces getaddrinfo(3). */
+int compat_getaddrinfo(const char *name, const char *service, const struct addrinfo *hints,
+                       struct addrinfo **result);
 
 #endif

@@ -1,7 +1,7 @@
 /* The program's file and socket calls. Calls on paths that are ours (tree.h) are answered here;
- * waiting goes to wait.c and connecting to socket.c; all other calls go on to the C library. Files
- * that programs read are real descriptors and streams, of a memory file with the content. Open
- * folders are streams of our own, recognized by their address. */
+ * waiting goes to wait.c, connecting to socket.c, names of hosts to names.c; all other calls go on
+ * to the C library. Files that programs read are real descriptors and streams, of a memory file
+ * with the content. Open folders are streams of our own, recognized by their address. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -533,6 +533,7 @@ static const struct import calls[] = {
         CALL("fstat64", our_fstat),
         CALL("fstatat", our_fstatat),
         CALL("fstatat64", our_fstatat),
+        CALL("getaddrinfo", compat_getaddrinfo),
         CALL("lstat", our_lstat),
         CALL("lstat64", our_lstat),
         CALL("open", our_open),

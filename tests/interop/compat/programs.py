@@ -9,6 +9,7 @@
   programs.py FOLDER lane        perftest where no process reaches the memory of another
   programs.py FOLDER rdmacm      programs on librdmacm, two processes
   programs.py FOLDER connections those of them that connect and disconnect in the first place
+  programs.py FOLDER names       those that look up a host find a node by its name
   programs.py FOLDER multicast   programs that send to groups, on both devices
   programs.py FOLDER infiniband  programs that address by LID, on heddle_ib0
   programs.py FOLDER iwarp       programs of librdmacm that know iWARP, on heddle_iw0: a few
@@ -297,6 +298,15 @@ def across_nodes(folder):
         connect_pair(folder, f"rping from one node to another on {device}", ["rping", "-s", "-C", "3"],
                      ["rping", "-c", "-v", "-a", "127.0.0.1", "-C", "3"], "--device", device)
     NODES[:] = before
+
+
+def names(folder):
+    """A program that looks up a host by the name of a node finds that node: the client's own addresses lead elsewhere."""
+    NODES[:] = f"there-{os.getpid()}", f"here-{os.getpid()}"
+    for server, client in ((["rping", "-s", "-C", "3"], ["rping", "-c", "-v", "-C", "3", "-a"]), (["ucmatose"], ["ucmatose", "-s"])):
+        connect_pair(folder, f"{client[0]} finds its server by the name of a node", server, [*client, NODES[0]])
+    bandwidth = ["ib_write_bw", "-n", "200", "-p", "PORT"]
+    pair(folder, "so does ib_write_bw", bandwidth, [*bandwidth, NODES[0]])
 
 
 def rdmacm_rows(folder, lines):
@@ -738,5 +748,5 @@ if __name__ == "__main__":
     for way in sys.argv[3:]:
         WAYS[way]()
     {"devices": devices, "starts": starts, "ucx": ucx, "pingpong": pingpong, "perftest": perftest, "lane": lane,
-     "sample": sample, "rdmacm": rdmacm, "connections": connections, "multicast": multicast, "infiniband": infiniband,
+     "sample": sample, "rdmacm": rdmacm, "connections": connections, "names": names, "multicast": multicast, "infiniband": infiniband,
      "iwarp": iwarp, "iwarp-all": iwarp_all, "ucx-pair": ucx_pair, "asyncwatch": asyncwatch, "pyverbs": pyverbs}[sys.argv[2]](sys.argv[1])
