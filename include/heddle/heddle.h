@@ -118,8 +118,10 @@ HDL_API int hdl_adapter_query(struct hdl_adapter *adapter, struct hdl_limits *li
  * address of the InfiniBand port (hdl_limits.ib_gid), the IPv4 address 127.72.0.0 plus the LID,
  * then the addresses of the host, unless the node has a name. On a node with a network address
  * (HEDDLE_ADDR), that address comes first; if it is an IPv6 address, the node has no IPv4
- * addresses. A second network address comes third. hdl_limits.wire_gids says which addresses belong
- * to the network. The sgid_index of a path selects the source address of its packets.
+ * addresses. Further network addresses (eight in all) come third and so on. hdl_limits.wire_gids
+ * says which addresses belong to the network. Each is an adapter of the node; unmodified programs
+ * see it as a device with a GUID of its own (heddle(1), --addr). The sgid_index of a path selects
+ * the source address of its packets.
  *
  * Owner: nothing changes hands.
  * Threads: any.

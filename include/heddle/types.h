@@ -476,7 +476,7 @@ enum hdl_wire {
 struct hdl_limits {
 	struct hdl_gid gid; /* the first of gid_count: hdl_gid_query() */
 	uint32_t gid_count;
-	uint64_t guid;
+	uint64_t guid; /* of the node and its first adapter: the same for all who are on the node */
 	struct hdl_gid ib_gid; /* on a node: the GID of the InfiniBand port, */
 	uint16_t lid;          /* its LID, and the LID of the subnet manager; 0: none */
 	uint16_t sm_lid;

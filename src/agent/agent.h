@@ -197,6 +197,7 @@ struct agent {
 	char vs_key_path[RUNDIR_MAX + 16];
 	char untrusted_path[RUNDIR_MAX + 16]; /* programs that are not trusted (aperture.c) */
 	uint32_t rover; /* the next slot to give out, on any node: slots are reused late */
+	char directory[RUNDIR_MAX];
 	/* The file that keeps it for the next agent, to which our processes may come back late. */
 	char rover_path[RUNDIR_MAX + 16];
 };

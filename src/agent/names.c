@@ -53,10 +53,8 @@ static uint64_t fold(uint64_t hash, const char *text)
 	return (hash ^ 0xff) * 0x100000001b3ull;
 }
 
-/* The GUID of a node: a locally administered EUI-64 made of the machine, the user and the node's
- * name. It is always the same, so that an agent that takes over from one that was killed knows the
- * node by its old addresses. The last byte is zero: it numbers the devices of the node. */
-static uint64_t names_guid_of(const char *name)
+/* A hash of the machine, the user and the node's name, which is always the same. */
+static uint64_t names_hash_of(const char *name)
 {
 	char text[128] = "";
 	FILE *machine = fopen("/etc/machine-id", "re");
@@ -66,8 +64,16 @@ static uint64_t names_guid_of(const char *name)
 		fclose(machine);
 	uint64_t hash = fold(fold(0xcbf29ce484222325ull, text), name);
 	snprintf(text, sizeof(text), "%u", (unsigned)geteuid());
-	hash = fold(hash, text);
-	return (hash & ~(1ull << 56) & ~0xffull) | 1ull << 57;
+	return fold(hash, text);
+}
+
+/* The GUID of a node: a locally administered EUI-64 made of that @hash and the agent's directory.
+ * An agent that takes over from one that was killed knows the node by its old addresses, and the
+ * nodes of two agents differ. The last byte is zero: it numbers the adapters of the node
+ * (docs/adr/0223). */
+static uint64_t names_guid_of(const struct agent *agent, uint64_t hash)
+{
+	return (fold(hash, agent->directory) & ~(1ull << 56) & ~0xffull) | 1ull << 57;
 }
 
 /* May a node have the @count LIDs from @lid on? They differ in the low bits only (IBTA
@@ -91,15 +97,15 @@ static uint16_t lids_from(const struct agent *agent, uint32_t lid, uint32_t coun
 	return (uint16_t)lid;
 }
 
-/* The LIDs of a node follow from its GUID, so that they are the same next time, unless another node
- * has them. */
-static uint16_t lids_for(const struct agent *agent, uint64_t guid, uint32_t wish, uint32_t count)
+/* The LIDs of a node follow from its @hash, so that they are the same next time, unless another
+ * node has them. */
+static uint16_t lids_for(const struct agent *agent, uint64_t hash, uint32_t wish, uint32_t count)
 {
 	if (lids_are_free(agent, wish, count))
 		return (uint16_t)wish;
 	return lids_from(agent,
 	                 AGENT_FIRST_LID +
-	                         (uint32_t)((guid >> 8) % (AGENT_LAST_LID - AGENT_FIRST_LID + 1)),
+	                         (uint32_t)((hash >> 8) % (AGENT_LAST_LID - AGENT_FIRST_LID + 1)),
 	                 count);
 }
 _Static_assert(AGENT_MAX_NODES < AGENT_LAST_LID >> AGENT_MAX_LMC,
@@ -166,9 +172,10 @@ struct node_entry *node_of(struct agent *agent, const char *name, uint32_t wish,
 	if (node == NULL)
 		return NULL;
 	strncpy(node->name, name, sizeof(node->name) - 1);
-	node->guid = names_guid_of(name);
+	uint64_t hash = names_hash_of(name);
+	node->guid = names_guid_of(agent, hash);
 	node->lmc = (uint8_t)lmc;
-	node->lid = lids_for(agent, node->guid, wish, 1u << lmc);
+	node->lid = lids_for(agent, hash, wish, 1u << lmc);
 	node_list_addresses(node);
 	agent->nodes[agent->node_count++] = node;
 	return node;
@@ -205,6 +212,7 @@ struct node_entry *node_by_gid(struct agent *agent, const uint8_t gid[16])
 void rover_begin(struct agent *agent, const char *directory)
 {
 	char text[16] = "";
+	snprintf(agent->directory, sizeof(agent->directory), "%s", directory);
 	rundir_file(directory, AGENT_ROVER, agent->rover_path, sizeof(agent->rover_path));
 	int file = open(agent->rover_path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	ssize_t length = file >= 0 ? read(file, text, sizeof(text) - 1) : 0;

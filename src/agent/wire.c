@@ -136,7 +136,10 @@ static int wire_judge(struct agent *agent, const struct node_entry *node,
 		udp_address_print(wire_address(node->wires[0]), text);
 		snprintf(why, why_bytes,
 		         "the node is on %s%s; use another node (HEDDLE_NODE), or end its programs",
-		         text, wires_count(node) > 1 ? " and another" : "");
+		         text,
+		         wires_count(node) > 2   ? " and others"
+		         : wires_count(node) > 1 ? " and another"
+		                                 : "");
 		return -EBUSY;
 	}
 	for (unsigned j = 0; j < count; j++) {

@@ -24,7 +24,19 @@ static const struct device {
          .by_port_gid = true},
         {.name = HDL_DEVICE_IWARP, .link_layer = "Ethernet"},
 };
-#define DEVICES (sizeof(devices) / sizeof(devices[0]))
+#define DEVICES       (sizeof(devices) / sizeof(devices[0]))
+#define MAX_ADDRESSES 8u /* of a node; each but the first has a device heddle1, heddle2, ... */
+#define GUIDS_APART   16u
+
+/* How many network addresses a program would ask for. */
+static unsigned devices_addresses(void)
+{
+	const char *list = secure_getenv("HEDDLE_ADDR");
+	unsigned count = list != NULL && list[0] != '\0';
+	for (; list != NULL && *list != '\0'; list++)
+		count += *list == ',';
+	return count < MAX_ADDRESSES ? count : MAX_ADDRESSES;
+}
 
 struct options {
 	const char *node;
@@ -36,6 +48,11 @@ bool device_exists(const char *name)
 	for (size_t i = 0; i < DEVICES; i++)
 		if (strcmp(devices[i].name, name) == 0)
 			return true;
+	unsigned addresses = devices_addresses();
+	for (unsigned i = 1; i < addresses; i++)
+		if (strncmp(name, "heddle", 6) == 0 && name[6] == (char)('0' + i) &&
+		    name[7] == '\0')
+			return true;
 	fprintf(stderr, "heddle: there is no device '%s'; there are", name);
 	for (size_t i = 0; i < DEVICES; i++)
 		fprintf(stderr, "%s %s",
@@ -43,7 +60,7 @@ bool device_exists(const char *name)
 		        : i + 1 < DEVICES ? ","
 		                          : " and",
 		        devices[i].name);
-	fputc('\n', stderr);
+	fputs(addresses > 1 ? ", and one for each further address\n" : "\n", stderr);
 	return false;
 }
 
@@ -81,6 +98,29 @@ static json_t *gids_of(struct hdl_adapter *adapter, const struct hdl_limits *lim
 	return gids;
 }
 
+/* The devices that have one network address each. */
+static void add_of_addresses(json_t *all, struct hdl_adapter *adapter,
+                             const struct hdl_limits *limits)
+{
+	unsigned addresses = devices_addresses(), number = 0;
+	for (uint32_t i = 0; i < limits->gid_count; i++) {
+		struct hdl_gid gid;
+		char text[INET6_ADDRSTRLEN], name[24], guid[20];
+		if (!(limits->wire_gids >> i & 1) || number++ == 0)
+			continue;
+		if (number > addresses)
+			break;
+		hdl_gid_query(adapter, i, &gid);
+		inet_ntop(AF_INET6, gid.raw, text, sizeof(text));
+		snprintf(name, sizeof(name), "heddle%u", number - 1);
+		snprintf(guid, sizeof(guid), "%016llx",
+		         (unsigned long long)limits->guid + GUIDS_APART * (number - 1));
+		json_array_append_new(all, json_pack("{s:s,s:s,s:s,s:i,s:i,s:[s]}", "name", name,
+		                                     "link_layer", "Ethernet", "guid", guid, "lid",
+		                                     0, "lmc", 0, "gids", text));
+	}
+}
+
 static json_t *devices_of(struct hdl_adapter *adapter)
 {
 	struct hdl_limits limits;
@@ -97,6 +137,7 @@ static json_t *devices_of(struct hdl_adapter *adapter)
 		                                device->has_lid ? (int)limits.lmc : 0, "gids",
 		                                gids_of(adapter, &limits, device)));
 	}
+	add_of_addresses(all, adapter, &limits);
 	return all;
 }
 

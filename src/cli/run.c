@@ -194,7 +194,7 @@ int run_command_of(int argc, char **argv)
 	        {"device", 'd', "DEVICE", 0, "Show it only this device", 0},
 	        {"addr", 'a', "ADDRESS", 0,
 	         "Put the node on ADDRESS, an address of this machine, where others can reach it; "
-	         "given twice, on both",
+	         "given several times, on all",
 	         0},
 	        {"preload", 'p', NULL, 0,
 	         "Load the library into every program, so that scripts and their tools also see "
@@ -214,8 +214,6 @@ int run_command_of(int argc, char **argv)
 	char compat[PATH_BYTES];
 	if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &options) != 0)
 		return EXIT_WRONG_USAGE;
-	if (options.device != NULL && !device_exists(options.device))
-		return EXIT_WRONG_USAGE;
 	if (!find_compat(compat, sizeof(compat))) {
 		fputs("heddle: libibverbs.so.1 of Heddle was not found beside this command; build "
 		      "or install "
@@ -230,6 +228,8 @@ int run_command_of(int argc, char **argv)
 		setenv("HEDDLE_NODE", options.node, 1);
 	if (options.addresses != NULL)
 		setenv("HEDDLE_ADDR", options.addresses, 1);
+	if (options.device != NULL && !device_exists(options.device))
+		return EXIT_WRONG_USAGE;
 	if (options.lmc != NULL)
 		setenv("HEDDLE_LMC", options.lmc, 1);
 	if (options.device != NULL)

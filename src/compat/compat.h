@@ -101,6 +101,7 @@ struct compat_device {
 	/* libmlx5 and others read a little past a struct ibv_device and must find zeroes. */
 	uint64_t zeroes[64];
 	uint8_t guid_offset;        /* which of the node's GUIDs it has */
+	uint8_t address;            /* which network address is its only GID; 0: see has_gid */
 	const char *node_type_name; /* as in /sys, with its number; so are the other names */
 	uint8_t link_layer;         /* IBV_LINK_LAYER_* */
 	const char *link_layer_name;
@@ -110,7 +111,7 @@ struct compat_device {
 	enum ibv_gid_type gid_type;
 	int sysfs_gid_type; /* the same as enum ibv_gid_type_sysfs, which is private */
 	const char *gid_type_name;
-	/* Is @gid, one of the node's, in its GID table? */
+	/* Is @gid, one of the node's, in its GID table? NULL: see address. */
 	bool (*has_gid)(const struct hdl_gid *gid, const struct hdl_limits *limits);
 	bool has_interfaces;  /* its GIDs are addresses of network interfaces */
 	uint8_t private_room; /* bytes of private data in every message of rdma_cm; 0:

@@ -9,6 +9,17 @@
 #ifndef COMPAT_DEVICES_H
 #define COMPAT_DEVICES_H
 
+/* An adapter for network address @n of the node, counted from 0, beside heddle0, which has all of
+ * them (docs/adr/0223). */
+#define COMPAT_ADDRESS_ROW(ROW, n, uverbs, numbers)                                               \
+	ROW("heddle" #n, uverbs, numbers, IBV_NODE_CA, IBV_TRANSPORT_IB,                          \
+	    .node_type_name = "1: CA", .link_layer = IBV_LINK_LAYER_ETHERNET,                     \
+	    .link_layer_name = "Ethernet", .gid_type = IBV_GID_TYPE_ROCE_V2, .sysfs_gid_type = 1, \
+	    .gid_type_name = "RoCE v2", .has_interfaces = true, .manager = &cm_infiniband,        \
+	    .port_flags = IBV_QPF_GRH_REQUIRED,                                                   \
+	    .port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS, .address = (n),           \
+	    .guid_offset = 16 * (n))
+
 #define COMPAT_DEVICE_ROWS(ROW)                                                                   \
 	ROW(HDL_DEVICE_ETHERNET, "uverbs0", "231:192", IBV_NODE_CA, IBV_TRANSPORT_IB,             \
 	    .node_type_name = "1: CA", .link_layer = IBV_LINK_LAYER_ETHERNET,                     \
@@ -26,6 +37,14 @@
 	    .link_layer_name = "Ethernet", .gid_type = IBV_GID_TYPE_IB, .sysfs_gid_type = 0,      \
 	    .gid_type_name = "IB/RoCE v1", .has_gid = is_address_gid, .has_interfaces = true,     \
 	    .manager = &cm_mpa, .private_room = 255, .sqd_closes = true,                          \
-	    .port_cap_flags = IBV_PORT_CM_SUP, .guid_offset = 2)
+	    .port_cap_flags = IBV_PORT_CM_SUP, .guid_offset = 2)                                  \
+	COMPAT_ADDRESS_ROW(ROW, 1, "uverbs3", "231:195")                                          \
+	COMPAT_ADDRESS_ROW(ROW, 2, "uverbs4", "231:196")                                          \
+	COMPAT_ADDRESS_ROW(ROW, 3, "uverbs5", "231:197")                                          \
+	COMPAT_ADDRESS_ROW(ROW, 4, "uverbs6", "231:198")                                          \
+	COMPAT_ADDRESS_ROW(ROW, 5, "uverbs7", "231:199")                                          \
+	COMPAT_ADDRESS_ROW(ROW, 6, "uverbs8", "231:200")                                          \
+	COMPAT_ADDRESS_ROW(ROW, 7, "uverbs9", "231:201")
+#define COMPAT_MAX_ADDRESSES 8 /* heddle0 has the first */
 
 #endif

@@ -77,7 +77,7 @@
 
 #include "port/udp.h"
 
-#define AGENT_VERSION  25u
+#define AGENT_VERSION  26u
 #define AGENT_SOCKET   "agent.sock"
 #define AGENT_LOCK     "agent.lock"
 #define AGENT_ROVER    "agent.next"

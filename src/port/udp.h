@@ -34,7 +34,7 @@
  * put before and behind all others (tc-prio(8)); without one, a socket has priority 0. */
 #define UDP_PRIORITY_URGENT 6
 #define UDP_PRIORITY_BULK   2
-#define UDP_MAX_ADDRESSES   2u /* addresses of a node */
+#define UDP_MAX_ADDRESSES   8u /* addresses of a node */
 
 /* Source ports for senders: RFC 7348 and annex A17 agree on the dynamic range, so that routers
  * spread flows by them. */

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#define UNIXSOCK_MAX_FDS 4
+#define UNIXSOCK_MAX_FDS 16 /* two for each address of a node (agentmsg.h) */
 
 /* Send @bytes and @fd_count descriptors, which the caller keeps. Returns 0; -errno (-EAGAIN: a
  * non-blocking socket is full; -ETOOMANYREFS: too many descriptors of this user are in messages

@@ -39,7 +39,7 @@
  * that posts to another queue pair waits. */
 #define ENGINE_TURN_BYTES (1u << 20)
 #define ENGINE_QPN_BITS   24u
-#define ENGINE_MAX_PORTS  8u /* networks that an adapter is on at the same time */
+#define ENGINE_MAX_PORTS  32u /* networks that an adapter is on at the same time */
 /* Runs in which the normal class has work and comes before bulk data, until bulk data comes first
  * once. */
 #define ENGINE_BULK_EVERY 8u

@@ -48,8 +48,9 @@ int net_choose(struct hdl_adapter *adapter)
 			log_error(
 			        "HEDDLE_ADDR: '%s' is not a host address; give an address of this "
 			        "machine, such as 192.0.2.1, 2001:db8::1 or fe80::1%%eth0, or "
-			        "two separated by a comma (\"ip address\" lists them)",
-			        address);
+			        "several (%u at most) separated by commas (\"ip address\" lists "
+			        "them)",
+			        address, UDP_MAX_ADDRESSES);
 			return -HDL_EINVAL;
 		}
 		net->wanted = AGENT_WIRE_ADDRESS;

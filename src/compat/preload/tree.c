@@ -1,6 +1,7 @@
 /* The files below /sys and /dev that exist in this process only: one table. */
 #include "compat/preload/tree.h"
 
+#include <endian.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,6 +45,16 @@ static struct hdl_limits own_limits(void)
 	if (adapter != NULL)
 		hdl_adapter_query(adapter, &limits);
 	return limits;
+}
+
+/* The devices of a node are one system. */
+static void print_system_guid(char *text, size_t size, const struct tree_node *node)
+{
+	__be64 guid = htobe64(own_limits().guid);
+	uint8_t bytes[sizeof(guid)];
+	(void)node;
+	memcpy(bytes, &guid, sizeof(bytes));
+	print_groups(text, size, bytes, sizeof(bytes));
 }
 
 static void print_node_type(char *text, size_t size, const struct tree_node *node)
@@ -147,7 +158,7 @@ static bool is_bound(const struct tree_node *node)
  * whether a file exists, depends on the device. */
 #define FILES_OF_ROW(of, uverbs, numbers, ...)                                                   \
 	OF_FOLDER(of, ""), OF_MADE(of, "/node_guid", print_guid, 0),                             \
-	        OF_MADE(of, "/sys_image_guid", print_guid, 0),                                   \
+	        OF_MADE(of, "/sys_image_guid", print_system_guid, 0),                            \
 	        OF_MADE(of, "/node_type", print_node_type, 0),                                   \
 	        OF_TEXT(of, "/node_desc", "Heddle"), OF_TEXT(of, "/fw_ver", HEDDLE_VERSION),     \
 	        OF_FOLDER(of, "/ports"), OF_FOLDER(of, "/ports/1"),                              \

@@ -48,10 +48,24 @@ static bool is_address_gid(const struct hdl_gid *gid, const struct hdl_limits *l
 static struct compat_device devices[] = {COMPAT_DEVICE_ROWS(DEVICE_OF_ROW)};
 #define DEVICES (sizeof(devices) / sizeof(devices[0]))
 
-/* HEDDLE_DEVICE (heddle run --device) hides all devices but one. */
+/* How many network addresses the program asks for. Without asking the agent: the table of devices
+ * is looked at before there is an adapter. */
+static unsigned addresses_wanted(void)
+{
+	const char *list = secure_getenv("HEDDLE_ADDR");
+	unsigned count = list != NULL && list[0] != '\0';
+	for (; list != NULL && *list != '\0'; list++)
+		count += *list == ',';
+	return count;
+}
+
+/* HEDDLE_DEVICE (heddle run --device) hides all devices but one. A device of one address exists if
+ * the program asks for that many. */
 static bool is_shown(const struct compat_device *device)
 {
 	const char *chosen = secure_getenv("HEDDLE_DEVICE");
+	if (device->address > 0 && device->address >= addresses_wanted())
+		return false;
 	return chosen == NULL || chosen[0] == '\0' || strcmp(chosen, device->ibv.name) == 0;
 }
 
@@ -140,6 +154,17 @@ __be64 compat_guid(const struct compat_device *device)
 	return htobe64(limits.guid + device->guid_offset);
 }
 
+/* Is @gid, number @index of the node's, in the GID table of @device? */
+static bool has_gid(const struct compat_device *device, unsigned index, const struct hdl_gid *gid,
+                    const struct hdl_limits *limits)
+{
+	if (device->address == 0)
+		return device->has_gid(gid, limits);
+	uint32_t before = limits->wire_gids & ((1u << index) - 1);
+	return (limits->wire_gids >> index & 1) &&
+	       __builtin_popcount(before) == (int)device->address;
+}
+
 /* Walk through the node's GIDs that @device has, up to entry @index of its table or the one with
  * the index @below for hdl_gid_query(). */
 static bool find_gid(const struct compat_device *device, unsigned *index, unsigned *below)
@@ -151,7 +176,7 @@ static bool find_gid(const struct compat_device *device, unsigned *index, unsign
 	if (adapter == NULL || hdl_adapter_query(adapter, &limits) != 0)
 		return false;
 	for (unsigned i = 0; hdl_gid_query(adapter, i, &gid) == 0; i++) {
-		if (!device->has_gid(&gid, &limits))
+		if (!has_gid(device, i, &gid, &limits))
 			continue;
 		if (at == *index || i == *below) {
 			*index = at;
@@ -196,12 +221,10 @@ static void print_none_shown(void)
 {
 	fprintf(stderr, "heddle: there is no device '%s'; there are",
 	        secure_getenv("HEDDLE_DEVICE"));
+	unsigned addresses = addresses_wanted();
 	for (size_t i = 0; i < DEVICES; i++)
-		fprintf(stderr, "%s %s",
-		        i == 0            ? ""
-		        : i + 1 < DEVICES ? ","
-		                          : " and",
-		        devices[i].ibv.name);
+		if (devices[i].address == 0 || devices[i].address < addresses)
+			fprintf(stderr, "%s %s", i > 0 ? "," : "", devices[i].ibv.name);
 	fputc('\n', stderr);
 }
 

@@ -385,6 +385,44 @@ static void test_two_addresses(void **state)
 		end_child(&children[i], 0);
 }
 
+/* As many addresses as a node can have: what comes to any of them is taken, also after the agent
+ * was killed. One more is refused. */
+static void test_eight_addresses(void **state)
+{
+	(void)state;
+	char addresses[(UDP_MAX_ADDRESSES + 1) * 20] = "";
+	unsigned high = (unsigned)getpid() >> 8 & 255, low = (unsigned)getpid() & 255;
+	struct hdl_gid gids[UDP_MAX_ADDRESSES];
+	size_t length = 0;
+	for (unsigned i = 0; i < UDP_MAX_ADDRESSES; i++) {
+		length += (size_t)snprintf(addresses + length, sizeof(addresses) - length,
+		                           "%s127.%u.%u.%u", i > 0 ? "," : "", 80 + i, high, low);
+		gids[i] = (struct hdl_gid){.raw = {[10] = 0xff,
+		                                   0xff,
+		                                   127,
+		                                   (uint8_t)(80 + i),
+		                                   (uint8_t)high,
+		                                   (uint8_t)low}};
+	}
+	struct child child = child_start(live, "wire-eight", addresses);
+	struct report report = ask(&child);
+	uint64_t count = 0;
+	assert_int_equal(report.error, 0);
+	for (uint32_t round = 0; round < 2; round++) {
+		for (unsigned i = 0; i < UDP_MAX_ADDRESSES; i++)
+			send_to(&gids[i], report.first_qpn + 1);
+		await(&child, count += UDP_MAX_ADDRESSES);
+		if (round == 0)
+			kill_agent();
+		await_agent(&child, 1);
+	}
+	snprintf(addresses + length, sizeof(addresses) - length, ",127.88.%u.%u", high, low);
+	struct child other = child_start(live, "wire-nine", addresses);
+	assert_int_equal(ask(&other).error, -HDL_EINVAL);
+	end_child(&other, 0);
+	end_child(&child, 0);
+}
+
 /* A process that cannot let go of its socket keeps the port. Who wants it is told, and does not
  * wait for ever; when the process goes on, so does everything. */
 static void test_agent_killed_and_process_stopped(void **state)
@@ -582,6 +620,7 @@ int main(void)
 	        cmocka_unit_test(test_agent_killed_while_a_thread_waits),
 	        cmocka_unit_test(test_agent_killed_and_process_late),
 	        cmocka_unit_test(test_two_addresses),
+	        cmocka_unit_test(test_eight_addresses),
 	        cmocka_unit_test(test_agent_killed_and_process_stopped),
 	        cmocka_unit_test(test_two_agents),
 	        cmocka_unit_test(test_longest_datagram),
