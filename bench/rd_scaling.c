@@ -1,8 +1,10 @@
 /* What it takes for every process of a cluster to talk to every process of every other node
  * (docs/STATUS.md SN2; SAN figure 4): M queue pairs and N - 1 end-to-end contexts per node, or M x
  * M x (N - 1) connected queue pairs. Of the first kind all nodes are built, on a network in this
- * process, and exchange messages; of the second kind one node is built. Memory is measured, not
- * computed. */
+ * process, and exchange messages; of the second kind one node is built. Then what one process keeps
+ * for many peers, with each service. Memory is measured, not computed.
+ *
+ *   rd_scaling [--all]     each process talks to every other one, however long that takes */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +25,7 @@
 #define LIMIT_NS  3000000000ull
 #define QKEY      1u
 #define CONNECTED (PROCESSES * PROCESSES * (NODES - 1))
+#define PEERS     1000u /* of one process */
 
 struct packet {
 	struct path came;
@@ -126,15 +129,17 @@ static struct hdl_qp *make_qp(struct node_of *node, uint32_t type)
 	return qp;
 }
 
-static void make_datagram(struct node_of *node, uint32_t i)
+static void make_datagram(struct node_of *node, uint32_t i, uint32_t type)
 {
 	struct hdl_qp_attr attr = attributes(&node->gid, 0);
-	node->qps[i] = make_qp(node, HDL_QP_RD);
+	node->qps[i] = make_qp(node, type);
 	must(hdl_qp_modify(node->qps[i], &attr, BEGIN | HDL_QP_QKEY), "INIT");
 	attr.state = HDL_QPS_RTR;
 	must(hdl_qp_modify(node->qps[i], &attr, HDL_QP_STATE), "RTR");
 	attr.state = HDL_QPS_RTS;
-	must(hdl_qp_modify(node->qps[i], &attr, HDL_QP_STATE), "RTS");
+	must(hdl_qp_modify(node->qps[i], &attr,
+	                   HDL_QP_STATE | (type == HDL_QP_UD ? HDL_QP_SQ_PSN : 0)),
+	     "RTS");
 }
 
 static void ready_context(struct hdl_eec *eec, const struct node_of *to, const struct hdl_eec *peer)
@@ -156,6 +161,43 @@ static void make_connected(struct node_of *node, uint32_t i)
 	must(hdl_qp_modify(connected[i], &attr, WAY | HDL_QP_MIN_RNR_TIMER), "RTR");
 	attr.state = HDL_QPS_RTS;
 	must(hdl_qp_modify(connected[i], &attr, TIMES), "RTS");
+}
+
+/* --- one process and its peers --- */
+
+/* What the process of @node keeps for PEERS peers: one queue pair of @type, and contexts; or a
+ * queue pair for each. In KiB. */
+static long state_for_peers(struct node_of *node, uint32_t type)
+{
+	static struct hdl_eec *contexts[PEERS];
+	long before = figures_resident_kib();
+	if (type == HDL_QP_RC) {
+		for (uint32_t i = 0; i < PEERS; i++)
+			make_connected(node, i);
+		return figures_resident_kib() - before;
+	}
+	make_datagram(node, 0, type);
+	for (uint32_t i = 0; i < PEERS && type == HDL_QP_RD; i++) {
+		must(hdl_eec_create(node->rdd, &contexts[i]), "context");
+		ready_context(contexts[i], &nodes[1], contexts[i]);
+	}
+	return figures_resident_kib() - before;
+}
+
+static void compare_services(void)
+{
+	static const uint32_t types[] = {HDL_QP_UD, HDL_QP_RD, HDL_QP_RC};
+	long kib[3];
+	for (unsigned i = 0; i < 3; i++) {
+		struct node_of *node = calloc(1, sizeof(*node));
+		must(node != NULL ? 0 : -HDL_ENOMEM, "memory");
+		open_node(node, NODES + 1 + i, PEERS + 16);
+		must(hdl_rdd_open(node->adapter, &node->rdd), "hdl_rdd_open");
+		kib[i] = state_for_peers(node, types[i]);
+	}
+	printf("one process with %u peers, KiB: %ld unreliable datagrams, %ld reliable datagrams, "
+	       "%ld reliable connections\n",
+	       PEERS, kib[0], kib[1], kib[2]);
 }
 
 /* --- everybody talks to everybody --- */
@@ -218,8 +260,9 @@ static void talk(uint32_t round)
 			open -= poll_node(&nodes[n]);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	bool all = argc == 2 && strcmp(argv[1], "--all") == 0;
 	struct clock clock = clock_real();
 	long before, after;
 	nodes = calloc(NODES + 1, sizeof(*nodes));
@@ -232,7 +275,7 @@ int main(void)
 	before = figures_resident_kib();
 	for (uint32_t n = 0; n < NODES; n++) {
 		for (uint32_t i = 0; i < PROCESSES; i++)
-			make_datagram(&nodes[n], i);
+			make_datagram(&nodes[n], i, HDL_QP_RD);
 		for (uint32_t to = 0; to < NODES; to++)
 			if (to != n)
 				must(hdl_eec_create(nodes[n].rdd, &nodes[n].eecs[to]), "context");
@@ -257,7 +300,8 @@ int main(void)
 				post_receive(&nodes[n], i);
 	uint64_t start = clock_read(&clock), elapsed = 0;
 	uint32_t rounds = 0;
-	for (; rounds < PROCESSES && elapsed < LIMIT_NS; elapsed = clock_read(&clock) - start)
+	for (; rounds < PROCESSES && (all || elapsed < LIMIT_NS);
+	     elapsed = clock_read(&clock) - start)
 		talk(rounds++);
 
 	printf("%u nodes, %u processes per node; every process talks to every process of other "
@@ -273,5 +317,6 @@ int main(void)
 	printf("%llu messages in %u rounds, %llu received, %.2f us each, all nodes on one core\n",
 	       (unsigned long long)sent, rounds, (unsigned long long)received,
 	       (double)elapsed / 1000.0 / (double)sent);
+	compare_services();
 	return received == sent ? 0 : 1;
 }

@@ -16,7 +16,7 @@ from pathlib import Path
 from capture import PACKET, SKIP, Bad, blocks, need
 from streams import OPCODES, crc32c, ones
 
-DATA, INIT, INIT_ACK = 0, 1, 2
+DATA, INIT, INIT_ACK, SACK, SHUTDOWN = 0, 1, 2, 3, 7
 ADAPTATION, ADAPTATION_TYPE = 1, 0xC006
 SEGMENT, CONTROL = 16, 17
 INITIATE, ACCEPT, TERMINATE = 5, 6, 4  # the enhanced ones
@@ -67,7 +67,7 @@ def adaptation(body):
 
 class Direction:
     def __init__(self):
-        self.tsns, self.ssns = set(), []
+        self.tsns, self.ssns, self.acknowledged = set(), [], set()
         self.found = defaultdict(lambda: [0, 0])
         self.codes = []
 
@@ -104,8 +104,14 @@ def judge(path, wanted):
             elif kind == DATA:
                 need(tos == CLASS, f"traffic class {tos} of data, in either direction")
                 flow.data(flags, body)
+            elif kind in (SACK, SHUTDOWN):  # of what comes the other way
+                flow.acknowledged.add(int.from_bytes(body[:4], "big"))
     need(classes <= {0, CLASS} and CLASS in classes, f"traffic classes {classes}")
-    for flow in flows.values():
+    for (source, port, target, to), flow in flows.items():
+        first = min(flow.tsns)
+        last = max((tsn - first) % 2**32 for tsn in flow.tsns)
+        back = flows[target, to, source, port].acknowledged
+        need(last in ((tsn - first) % 2**32 for tsn in back), "all data is acknowledged")
         need(sorted(flow.ssns) == list(range(len(flow.ssns))), "DDP-SSNs")
         need(flow.codes[0] in (INITIATE, ACCEPT) and set(flow.codes[1:]) <= {TERMINATE}, f"control messages {flow.codes}")
         for name, (number, size) in flow.found.items():

@@ -9,6 +9,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -226,6 +227,17 @@ static void exchange(struct end *a, struct end *b, uint32_t bytes)
 static const struct hdl_conn_param deep = {.ird = 4, .ord = 4};
 
 /* IP1: everything an initiator and a responder can do to each other. */
+/* The peer has acknowledged that many octets of the connection of @e: for TCP the kernel's affair,
+ * without which none would be forgotten. */
+static void expect_acknowledged(struct end *e, uint64_t least)
+{
+	struct tcp_info info = {0};
+	socklen_t bytes = sizeof(info);
+	assert_int_equal(getsockopt(e->conn->flow.sock, IPPROTO_TCP, TCP_INFO, &info, &bytes), 0);
+	assert_true(info.tcpi_bytes_acked >= least);
+	assert_true(info.tcpi_bytes_received >= least);
+}
+
 static void ip1_messages_pass_over_tcp(void **state)
 {
 	(void)state;
@@ -239,6 +251,8 @@ static void ip1_messages_pass_over_tcp(void **state)
 		exchange(&a, &b, sizes[i]);
 		exchange(&b, &a, sizes[i]);
 	}
+	expect_acknowledged(&a, BIG_BYTES);
+	expect_acknowledged(&b, BIG_BYTES);
 	close_both(&a, &b);
 }
 
