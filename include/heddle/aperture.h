@@ -564,9 +564,12 @@ HDL_API int hdl_aperture_map(struct hdl_aperture *aperture, uint8_t bits, void *
 /* hdl_aperture_find - which aperture an address of a mapped range belongs to
  *
  * The lookup of APERTURE figures 4 and 5, in a table with a small associative one before it.
- * *offset is the offset in the peer's memory. Loads and stores of the range are not looked up
- * here: the processor translates them, with its page tables and the TLB before these, and a tracked
- * range knows its aperture. So lookup_hits and lookup_misses count calls of this function.
+ * *offset is the offset in the peer's memory.
+ *
+ * What was stored to tracked pages is looked up in the same way when it is sent, each run of
+ * bytes, and so is each page that a load fetches: lookup_hits and lookup_misses count them, too.
+ * Where the range is the peer's memory itself, the processor alone translates, with its page tables
+ * and the TLB before these.
  *
  * Owner: nothing changes hands.
  * Threads: any.

@@ -17,16 +17,47 @@
 #define FETCH_POINTED_MS 400
 #define SPACE_BYTES      ((uint64_t)OUTGOING_MAX_GROUPS << APERTURE_PART_BITS)
 
+/* The mapped range; NULL: none. */
+static unsigned char *aperture_view(const struct hdl_aperture *aperture, uint64_t *bytes)
+{
+	uint64_t length = aperture->track != NULL ? aperture->track->bytes : aperture->shared_bytes;
+	if (bytes != NULL)
+		*bytes = length;
+	return aperture->track != NULL ? aperture->track->view : aperture->shared;
+}
+
+/* Which aperture an access to byte *@offset of the range of @aperture is for, and where in it
+ * (APERTURE column 18, step 3): the address tells, by the table and its cache. A range that is not
+ * at the addresses of the table is its aperture's; so is the rest of a page behind a small one, of
+ * which the peer says that it is outside. With the lock. */
+static struct hdl_aperture *map_translate(struct hdl_aperture *aperture, uint64_t *offset)
+{
+	struct apertures *apertures = aperture->adapter->apertures;
+	uint64_t address = (uint64_t)(uintptr_t)aperture_view(aperture, NULL) + *offset, at;
+	if (!aperture->reserved)
+		return aperture;
+	const struct outgoing *entry = outgoing_find(&apertures->out, address, &at);
+	if (entry == NULL || entry->owner == NULL)
+		return aperture;
+	*offset = at;
+	return aperture_of(entry->owner);
+}
+
 static bool map_fetch(void *context, uint64_t offset, void *to, uint64_t bytes)
 {
-	const struct hdl_aperture *aperture = context;
-	return hdl_aperture_read(context, offset, to, bytes,
-	                         aperture->conn.pointed ? FETCH_POINTED_MS : FETCH_MS) == 0;
+	struct hdl_aperture *aperture = context;
+	struct hdl_adapter *adapter = aperture->adapter;
+	adapter_lock(adapter);
+	aperture = map_translate(aperture, &offset);
+	bool pointed = aperture->conn.pointed;
+	adapter_unlock(adapter);
+	return hdl_aperture_read(aperture, offset, to, bytes,
+	                         pointed ? FETCH_POINTED_MS : FETCH_MS) == 0;
 }
 
 static int map_put(void *context, uint64_t offset, const void *data, uint64_t bytes)
 {
-	struct hdl_aperture *aperture = context;
+	struct hdl_aperture *aperture = map_translate(context, &offset);
 	const uint8_t *from = data;
 	if (aperture->track->words) { /* an event */
 		bool put = !aperture_can_send(aperture) ||
@@ -36,21 +67,12 @@ static int map_put(void *context, uint64_t offset, const void *data, uint64_t by
 	/* A run may be longer than what is kept at a time. */
 	for (uint64_t done = 0; done < bytes;) {
 		uint64_t part = bytes - done < CI_MAX_DATA ? bytes - done : CI_MAX_DATA;
-		int result = aperture_put(context, offset + done, from + done, part);
+		int result = aperture_put(aperture, offset + done, from + done, part);
 		if (result != 0)
 			return result;
 		done += part;
 	}
 	return 0;
-}
-
-/* The mapped range; NULL: none. */
-static unsigned char *aperture_view(const struct hdl_aperture *aperture, uint64_t *bytes)
-{
-	uint64_t length = aperture->track != NULL ? aperture->track->bytes : aperture->shared_bytes;
-	if (bytes != NULL)
-		*bytes = length;
-	return aperture->track != NULL ? aperture->track->view : aperture->shared;
 }
 
 /* The table of mapped ranges: one part for each size. The addresses are not reserved as a whole:

@@ -638,6 +638,52 @@ static void ap2_an_address_tells_the_aperture(void **state)
 	find_ranges(p->a);
 }
 
+#define STORED 300 /* more than the 256 entries of the associative table */
+
+/* What is stored to ranges, and loaded from them, finds its outgoing entry by its address: in the
+ * large table the first time, and in the associative one as long as it is remembered there. */
+static void ap2_accesses_are_translated(void **state)
+{
+	skip_without_addresses();
+	struct pair *p = *state;
+	struct hdl_aperture *from[STORED], *to[STORED];
+	volatile uint32_t *ranges[STORED];
+	for (uint32_t i = 0; i < STORED; i++) {
+		void *range;
+		from[i] = opened(p->a, 0);
+		to[i] = opened(p->b, 4096);
+		connect_by_hand(p, from[i], to[i]);
+		assert_int_equal(hdl_aperture_map(from[i], 12, &range, NULL), 0);
+		ranges[i] = range;
+	}
+	/* The first load of a page fetches it; the store is sent by the flush. */
+	for (uint32_t i = 0; i < 2; i++) {
+		uint64_t hits = aperture_counter(p->a, "lookup_hits");
+		uint64_t misses = aperture_counter(p->a, "lookup_misses");
+		ranges[i][7] = 1000 + i;
+		assert_int_equal(hdl_aperture_flush(from[i], HDL_FLUSH_PLACED, WAIT), 0);
+		assert_int_equal(((uint32_t *)hdl_aperture_memory(to[i], NULL))[7], 1000 + i);
+		assert_int_equal(aperture_counter(p->a, "lookup_misses"), misses + 1);
+		assert_true(aperture_counter(p->a, "lookup_hits") > hits);
+		ranges[i][8] = 2000 + i;
+		assert_int_equal(hdl_aperture_flush(from[i], HDL_FLUSH_PLACED, WAIT), 0);
+		assert_int_equal(aperture_counter(p->a, "lookup_misses"), misses + 1);
+	}
+	/* All of them: each goes where it belongs, and the first ones are forgotten. */
+	uint64_t misses = aperture_counter(p->a, "lookup_misses");
+	for (uint32_t i = 0; i < STORED; i++) {
+		ranges[i][9] = 3000 + i;
+		assert_int_equal(hdl_aperture_flush(from[i], HDL_FLUSH_PLACED, WAIT), 0);
+	}
+	for (uint32_t i = 0; i < STORED; i++)
+		assert_int_equal(((uint32_t *)hdl_aperture_memory(to[i], NULL))[9], 3000 + i);
+	assert_true(aperture_counter(p->a, "lookup_misses") - misses >= STORED - 2);
+	for (uint32_t i = 0; i < STORED; i++) {
+		hdl_aperture_free(from[i]);
+		hdl_aperture_free(to[i]);
+	}
+}
+
 static unsigned long mapped_pages(void)
 {
 	unsigned long pages = 0;
@@ -739,6 +785,7 @@ int main(void)
 	        TEST(ap5_bad_set_up_is_refused),
 	        TEST(ap5_rolling_nonces),
 	        TEST(ap2_an_address_tells_the_aperture),
+	        TEST(ap2_accesses_are_translated),
 	        TEST(ap2_addresses_are_not_reserved),
 	        TEST(ap2_addresses_that_are_taken),
 	        TEST(ap2_a_range_without_room),
