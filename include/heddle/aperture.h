@@ -535,8 +535,11 @@ HDL_API uint32_t hdl_aperture_trust(const struct hdl_adapter *adapter);
  * stores. System calls get EFAULT on them before hdl_aperture_prepare(). A load of a page that is
  * not known waits for it, two seconds at most, and then sees zeroes.
  *
- * A process can have 1,024 tracked ranges, and Linux gives it 65,530 mappings (vm.max_map_count),
- * of which each range takes some. The table behind hdl_aperture_find() has 2^20 entries.
+ * An adapter can have 2^20 ranges, as many as apertures. What limits tracked ranges of a process is
+ * the number of its mappings, 65,530 (vm.max_map_count in proc_sys_vm(5)). Ranges of one size that
+ * are mapped one after the other share a mapping, and all of them a few descriptors; a range
+ * between others that have been freed, and one that is the peer's memory itself, is a mapping of
+ * its own. Where userfaultfd(2) is not allowed, a process has 1,024 tracked ranges.
  *
  * The range may be longer than what the peer grants (hdl_aperture_peer()). What is stored behind
  * that goes nowhere, and an ERROR with the reason EXTENT tells of it: when the packets come to the

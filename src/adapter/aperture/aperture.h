@@ -106,10 +106,13 @@ struct hdl_aperture {
 	struct track *track;
 	uint64_t map_bytes; /* of the range, as hdl_aperture_map() was first asked for it */
 	struct outgoing *entry;
-	bool reserved;       /* the addresses of @entry are the range's */
-	uint64_t collect_ns; /* when stores are collected next */
-	uint64_t expire_ns;  /* when fetched pages are old */
-	struct hdl_aperture *mapped_next;
+	bool reserved;      /* the addresses of @entry are the range's */
+	uint64_t expire_ns; /* when fetched pages are old */
+	/* In apertures->mapped; and in the list of those to look at: first pushed, then taken. */
+	struct hdl_aperture *mapped_next, **mapped_at;
+	_Atomic bool stirred;
+	struct hdl_aperture *stirred_next;
+	bool controlled; /* the application may store a destination at any time */
 	/* udp.c: HDL_APERTURE_IP */
 	int ip_sock;
 	struct udp_address ip_peer;
@@ -143,8 +146,13 @@ struct apertures {
 	struct ap_node node;
 	struct outgoing_table out;
 	struct hdl_aperture *mapped, *ips;
-	bool out_tried;     /* @out is there, unless its block is NULL: there was no room */
-	uint32_t elsewhere; /* mapped ranges that are not at the addresses of @out */
+	/* Mapped ranges that have something to collect or to expire, or may have: pushed by fault
+	 * handlers, which take no lock, then looked at every COLLECT_NS until they are calm. */
+	struct hdl_aperture *_Atomic pushed;
+	struct hdl_aperture *stirred;
+	uint64_t collect_ns; /* when that is next */
+	bool out_tried;      /* @out is there, unless its block is NULL: there was no room */
+	uint32_t elsewhere;  /* mapped ranges that are not at the addresses of @out */
 	void *blocks[APERTURE_BLOCKS];
 	size_t block_bytes[APERTURE_BLOCKS];
 	/* The rows of @node as the application sees them: it cannot write here. */
@@ -360,6 +368,8 @@ void aperture_give_entry(struct hdl_aperture *aperture);
 void *aperture_room(const struct hdl_aperture *aperture);
 /* There is a range: look after it from now on. Called without a lock. */
 void aperture_enter_mapped(struct hdl_aperture *aperture);
+/* The application may store another destination for the range from now on. */
+void aperture_watch_control(struct hdl_aperture *aperture);
 /* Put what was stored to the mapped range. 0; -HDL_EAGAIN some is left. */
 int aperture_collect(struct hdl_aperture *aperture);
 /* Collect what is due. Returns when to call again. */

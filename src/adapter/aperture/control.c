@@ -81,8 +81,10 @@ int hdl_aperture_control(struct hdl_aperture *aperture, struct hdl_aperture_user
 	bool trusted = apertures->trust >= HDL_TRUST_USER;
 	if (fixed != NULL)
 		*fixed = &apertures->view[aperture->conn.row];
-	if (user != NULL)
+	if (user != NULL) {
 		*user = trusted ? aperture->conn.user : NULL;
+		aperture_watch_control(aperture);
+	}
 	return user == NULL || trusted ? 0 : -HDL_EACCES;
 }
 

@@ -138,6 +138,54 @@ void *aperture_room(const struct hdl_aperture *aperture)
 	return aperture->reserved ? (void *)(uintptr_t)aperture->entry->base : NULL;
 }
 
+/* It has to be looked at. Called by fault handlers. */
+static void map_stir(void *context)
+{
+	struct hdl_aperture *aperture = context;
+	if (atomic_exchange(&aperture->stirred, true))
+		return;
+	struct apertures *apertures = aperture->adapter->apertures;
+	struct hdl_aperture *first = atomic_load(&apertures->pushed);
+	do
+		aperture->stirred_next = first;
+	while (!atomic_compare_exchange_weak(&apertures->pushed, &first, aperture));
+}
+
+/* Those that were pushed, in that order, become the end of the list. With the lock, as what
+ * follows. */
+static void map_take_pushed(struct apertures *apertures)
+{
+	struct hdl_aperture *last = atomic_exchange(&apertures->pushed, NULL), *in_order = NULL;
+	while (last != NULL) {
+		struct hdl_aperture *before = last->stirred_next;
+		last->stirred_next = in_order;
+		in_order = last;
+		last = before;
+	}
+	struct hdl_aperture **end = &apertures->stirred;
+	while (*end != NULL)
+		end = &(*end)->stirred_next;
+	*end = in_order;
+}
+
+/* Is there nothing to look at before it is stirred again? */
+static bool map_is_calm(struct hdl_aperture *aperture)
+{
+	/* What was stored without a peer is forgotten when there is one. */
+	return !aperture->controlled &&
+	       (aperture->track == NULL || !aperture_can_send(aperture) ||
+	        track_is_calm(aperture->track));
+}
+
+void aperture_watch_control(struct hdl_aperture *aperture)
+{
+	adapter_lock(aperture->adapter);
+	aperture->controlled = true;
+	if (aperture->track != NULL || aperture->shared != NULL)
+		map_stir(aperture);
+	adapter_unlock(aperture->adapter);
+}
+
 void aperture_enter_mapped(struct hdl_aperture *aperture)
 {
 	struct hdl_adapter *adapter = aperture->adapter;
@@ -146,12 +194,23 @@ void aperture_enter_mapped(struct hdl_aperture *aperture)
 	if (aperture->entry != NULL)
 		ap_use(&aperture->conn, aperture->entry);
 	apertures->elsewhere += aperture_room(aperture) == NULL;
-	aperture->collect_ns = clock_read(&adapter->clock) + COLLECT_NS;
+	if (apertures->mapped == NULL)
+		apertures->collect_ns = clock_read(&adapter->clock) + COLLECT_NS;
 	aperture->mapped_next = apertures->mapped;
+	aperture->mapped_at = &apertures->mapped;
+	if (aperture->mapped_next != NULL)
+		aperture->mapped_next->mapped_at = &aperture->mapped_next;
 	apertures->mapped = aperture;
+	map_stir(aperture);
 	apertures_run(apertures);
 	adapter_unlock(adapter);
 	adapter_nudge(adapter); /* a thread that sleeps does not know the timer */
+}
+
+static void map_watch_track(struct hdl_aperture *aperture)
+{
+	aperture->track->stirred_context = aperture;
+	aperture->track->stirred = map_stir;
 }
 
 /* Map the range for the first time. */
@@ -172,8 +231,10 @@ static int map_begin(struct hdl_aperture *aperture, uint8_t bits)
 	if (same == NULL)
 		result = track_open_at(TRACK_ANY, pages, events ? NULL : &source, room,
 		                       &aperture->track);
-	if (result == 0 && same == NULL)
+	if (result == 0 && same == NULL) {
 		aperture->track->words = events;
+		map_watch_track(aperture);
+	}
 	if (result == 0) {
 		aperture->map_bytes = 1ull << bits;
 		aperture_enter_mapped(aperture);
@@ -260,41 +321,55 @@ static void aperture_age(struct hdl_aperture *aperture, uint64_t now_ns)
 }
 
 /* The range was the pages of a peer of this machine, and the next peer is elsewhere: the same
- * addresses are tracked pages from now on. */
+ * addresses are tracked pages from now on. The program may be storing to them at this moment. */
 static void aperture_map_tracked(struct hdl_aperture *aperture)
 {
 	const struct track_source source = {.fetch = map_fetch, .context = aperture};
 	int result = track_open_at(TRACK_ANY, aperture->shared_bytes, &source, aperture->shared,
 	                           &aperture->track);
-	if (result == 0)
-		aperture->shared = NULL;
-	else
+	if (result != 0) {
 		log_error("a mapped aperture leads nowhere: %s", hdl_strerror(-result));
+		return;
+	}
+	aperture->shared = NULL;
+	map_watch_track(aperture);
+	map_stir(aperture);
 }
 
 void aperture_map_opened(struct hdl_aperture *aperture)
 {
-	if (aperture->track != NULL)
+	if (aperture->track != NULL) {
 		track_forget(aperture->track); /* what was there before was of nobody, or another */
-	else if (aperture->shared != NULL &&
-	         aperture_map_same(aperture, aperture->shared_bytes) == NULL)
+		map_stir(aperture);
+	} else if (aperture->shared != NULL &&
+	           aperture_map_same(aperture, aperture->shared_bytes) == NULL)
 		aperture_map_tracked(aperture);
 }
 
 uint64_t apertures_collect_due(struct apertures *apertures, uint64_t now_ns)
 {
-	uint64_t next = UINT64_MAX;
-	for (struct hdl_aperture *at = apertures->mapped; at != NULL; at = at->mapped_next) {
-		if (now_ns >= at->collect_ns) {
-			at->collect_ns = now_ns + COLLECT_NS;
-			aperture_redirect(at);
-			aperture_age(at, now_ns);
-			if (aperture_collect(at) == 0 && at->conn.is_active)
-				apertures_send(apertures);
+	if (apertures->mapped == NULL)
+		return UINT64_MAX;
+	if (now_ns < apertures->collect_ns)
+		return apertures->collect_ns;
+	apertures->collect_ns = now_ns + COLLECT_NS;
+	map_take_pushed(apertures);
+	struct hdl_aperture **at = &apertures->stirred;
+	for (struct hdl_aperture *aperture; (aperture = *at) != NULL;) {
+		aperture_redirect(aperture);
+		aperture_age(aperture, now_ns);
+		if (aperture_collect(aperture) == 0 && aperture->conn.is_active)
+			apertures_send(apertures);
+		if (!map_is_calm(aperture)) {
+			at = &aperture->stirred_next;
+			continue;
 		}
-		next = at->collect_ns < next ? at->collect_ns : next;
+		*at = aperture->stirred_next;
+		atomic_store(&aperture->stirred, false);
+		if (!map_is_calm(aperture)) /* it was stirred at that very moment */
+			map_stir(aperture);
 	}
-	return next;
+	return apertures->collect_ns;
 }
 
 void aperture_map_lost(struct hdl_aperture *aperture)
@@ -305,21 +380,30 @@ void aperture_map_lost(struct hdl_aperture *aperture)
 		shared_unmap(aperture->shared, aperture->shared_bytes);
 }
 
+/* The range is no longer looked after. */
+static void map_leave(struct hdl_aperture *aperture)
+{
+	struct apertures *apertures = aperture->adapter->apertures;
+	struct hdl_aperture **at = &apertures->stirred;
+	*aperture->mapped_at = aperture->mapped_next;
+	if (aperture->mapped_next != NULL)
+		aperture->mapped_next->mapped_at = aperture->mapped_at;
+	apertures->elsewhere -= !aperture->reserved;
+	map_take_pushed(apertures);
+	while (*at != NULL && *at != aperture)
+		at = &(*at)->stirred_next;
+	if (*at == aperture)
+		*at = aperture->stirred_next;
+}
+
 void aperture_unmap(struct hdl_aperture *aperture)
 {
 	struct hdl_adapter *adapter = aperture->adapter;
-	adapter_lock(adapter);
-	struct hdl_aperture **at = &adapter->apertures->mapped;
-	struct track *track = aperture->track;
 	uint64_t bytes;
+	adapter_lock(adapter);
+	struct track *track = aperture->track;
 	unsigned char *view = aperture_view(aperture, &bytes);
 	bool ours = track == NULL || track->fixed, reserved = aperture->reserved;
-	if (view != NULL) {
-		while (*at != aperture)
-			at = &(*at)->mapped_next;
-		*at = aperture->mapped_next;
-		adapter->apertures->elsewhere -= !reserved;
-	}
 	aperture->track = NULL;
 	aperture->shared = NULL;
 	adapter_unlock(adapter);
@@ -329,6 +413,8 @@ void aperture_unmap(struct hdl_aperture *aperture)
 	if (view != NULL && !reserved && ours)
 		munmap(view, bytes);
 	adapter_lock(adapter);
+	if (view != NULL)
+		map_leave(aperture); /* nothing stirs it any more */
 	aperture_give_entry(aperture);
 	adapter_unlock(adapter);
 }

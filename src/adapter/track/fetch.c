@@ -14,10 +14,14 @@
 #include "base/fd.h"
 #include "base/thread.h"
 
+/* Of those that begin and end ranges, and with them the thread, which takes the second lock. */
+static pthread_mutex_t fetch_life = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t fetch_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t fetch_free = PTHREAD_COND_INITIALIZER;
-static struct track *list[TRACK_MAX]; /* with the lock, as all below */
-static struct track *busy;            /* the thread works on this one, without the lock */
+/* Those that want pages: pushed by fault handlers, which take no lock, and taken all at once. */
+static struct track *_Atomic pushed;
+static struct track *list; /* taken; with the lock */
+static struct track *busy; /* the thread works on this one, without the lock */
 static uint32_t users;
 static pthread_t fetcher;
 static _Atomic int fetch_bell = -1;
@@ -26,19 +30,47 @@ static _Atomic bool fetch_quits;
 void track_fetch_in_child(void)
 {
 	int bell = atomic_exchange(&fetch_bell, -1);
+	pthread_mutex_init(&fetch_life, NULL);
 	pthread_mutex_init(&fetch_lock, NULL);
-	memset(list, 0, sizeof(list));
-	busy = NULL;
+	atomic_store(&pushed, NULL);
+	list = busy = NULL;
 	users = 0;
 	if (bell >= 0)
 		close(bell);
 }
 
-void track_fetch_wake(void)
+static void fetch_wake(void)
 {
 	uint64_t one = 1;
 	long done = syscall(SYS_write, atomic_load(&fetch_bell), &one, sizeof(one));
 	(void)done; /* EAGAIN: it is awake */
+}
+
+void track_fetch(struct track *track)
+{
+	if (!atomic_exchange(&track->wanted, true)) {
+		struct track *first = atomic_load(&pushed);
+		do
+			track->wanted_next = first;
+		while (!atomic_compare_exchange_weak(&pushed, &first, track));
+	}
+	fetch_wake();
+}
+
+/* Move what was pushed to the end of the list, the first first. With the lock. */
+static void fetch_take(void)
+{
+	struct track *last = atomic_exchange(&pushed, NULL), *in_order = NULL;
+	while (last != NULL) {
+		struct track *before = last->wanted_next;
+		last->wanted_next = in_order;
+		in_order = last;
+		last = before;
+	}
+	struct track **end = &list;
+	while (*end != NULL)
+		end = &(*end)->wanted_next;
+	*end = in_order;
 }
 
 /* Fetch what is wanted of @track. */
@@ -75,23 +107,21 @@ static void *fetch_thread(void *context)
 		ssize_t got = read(bell.fd, &count, sizeof(count));
 		(void)got;
 		pthread_mutex_lock(&fetch_lock);
-		for (uint32_t i = 0; i < TRACK_MAX; i++) {
-			busy = list[i];
-			if (busy == NULL || !atomic_exchange(&busy->wanted, false))
-				continue;
+		for (fetch_take(); list != NULL; fetch_take()) {
+			busy = list;
+			list = busy->wanted_next;
+			atomic_store(&busy->wanted, false); /* it may be pushed again */
 			pthread_mutex_unlock(&fetch_lock);
 			fetch_wanted(busy);
 			pthread_mutex_lock(&fetch_lock);
 			busy = NULL;
 			pthread_cond_broadcast(&fetch_free);
 		}
-		busy = NULL;
 		pthread_mutex_unlock(&fetch_lock);
 	}
 	return NULL;
 }
 
-/* With the lock. */
 static bool fetch_start(void)
 {
 	int bell = fd_aside(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -107,39 +137,33 @@ static bool fetch_start(void)
 	return started;
 }
 
-bool track_fetch_begin(struct track *track)
+bool track_fetch_begin(void)
 {
-	bool entered = false;
-	pthread_mutex_lock(&fetch_lock);
-	if (users > 0 || fetch_start()) {
-		users++;
-		for (uint32_t i = 0; i < TRACK_MAX && !entered; i++)
-			if (list[i] == NULL) {
-				list[i] = track;
-				entered = true;
-			}
-	}
-	pthread_mutex_unlock(&fetch_lock);
-	return entered;
+	pthread_mutex_lock(&fetch_life);
+	bool started = users > 0 || fetch_start();
+	users += started;
+	pthread_mutex_unlock(&fetch_life);
+	return started;
 }
 
 void track_fetch_end(struct track *track)
 {
+	pthread_mutex_lock(&fetch_life);
 	pthread_mutex_lock(&fetch_lock);
 	while (busy == track)
 		pthread_cond_wait(&fetch_free, &fetch_lock);
-	for (uint32_t i = 0; i < TRACK_MAX; i++)
-		if (list[i] == track)
-			list[i] = NULL;
-	bool last = --users == 0;
-	if (last) {
-		atomic_store(&fetch_quits, true);
-		track_fetch_wake();
-		pthread_mutex_unlock(&fetch_lock);
-		pthread_join(fetcher, NULL);
-		pthread_mutex_lock(&fetch_lock);
-		close(atomic_load(&fetch_bell));
-		atomic_store(&fetch_bell, -1);
-	}
+	fetch_take();
+	struct track **at = &list;
+	while (*at != NULL && *at != track)
+		at = &(*at)->wanted_next;
+	if (*at == track)
+		*at = track->wanted_next;
 	pthread_mutex_unlock(&fetch_lock);
+	if (--users == 0) {
+		atomic_store(&fetch_quits, true);
+		fetch_wake();
+		pthread_join(fetcher, NULL);
+		close(atomic_exchange(&fetch_bell, -1));
+	}
+	pthread_mutex_unlock(&fetch_life);
 }

@@ -16,7 +16,6 @@
 #include <heddle/error.h>
 
 #include "base/clock.h"
-#include "base/memfile.h"
 
 /* The ranges, for fault handlers: they take no mutex. A handler counts itself while it looks, so
  * that a range is not freed under it. */
@@ -52,6 +51,8 @@ static unsigned char *track_twin_at(const struct track *track, uint64_t page)
 
 static bool range_enter(struct track *track)
 {
+	if (track->ops == &track_uffd)
+		return true; /* it has a list of its own */
 	for (uint32_t i = 0; i < TRACK_MAX; i++) {
 		struct track *none = NULL;
 		if (!atomic_compare_exchange_strong(&ranges[i], &none, track))
@@ -66,6 +67,8 @@ static bool range_enter(struct track *track)
 
 static void range_leave(struct track *track)
 {
+	if (track->ops == &track_uffd)
+		return;
 	for (uint32_t i = 0; i < TRACK_MAX; i++)
 		if (atomic_load(&ranges[i]) == track)
 			atomic_store(&ranges[i], NULL);
@@ -79,14 +82,6 @@ void track_reset_states(struct track *track)
 	track->dirty_count = 0;
 }
 
-/* @at: over what is there; NULL: anywhere. */
-static void *track_map(const struct track *track, void *at, int flags, int fd)
-{
-	flags |= MAP_NORESERVE | (at != NULL ? MAP_FIXED : 0);
-	void *map = mmap(at, track->bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
-	return map == MAP_FAILED ? NULL : map;
-}
-
 static void track_free(struct track *track)
 {
 	if (track->view != NULL && track->fixed)
@@ -94,10 +89,7 @@ static void track_free(struct track *track)
 		           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 	else if (track->view != NULL)
 		munmap(track->view, track->bytes);
-	if (track->alias != NULL)
-		munmap(track->alias, track->bytes);
-	if (track->twins != NULL)
-		munmap(track->twins, track->bytes);
+	track_pages_give(track);
 	free(track->states);
 	free(track->dirty);
 	free(track);
@@ -106,22 +98,14 @@ static void track_free(struct track *track)
 /* The memory of a range, whose view is @at, if not NULL; -HDL_ENOMEM. */
 static int track_allocate(struct track *track, void *at)
 {
-	int fd = memfile_make("heddle-tracked", track->bytes);
-	if (fd < 0)
-		return -HDL_ENOMEM;
-	track->view = track_map(track, at, MAP_SHARED, fd);
-	track->alias = track_map(track, NULL, MAP_SHARED, fd);
-	track->twins = track_map(track, NULL, MAP_PRIVATE | MAP_ANONYMOUS, -1);
-	close(fd);
 	track->states = calloc(track->pages, sizeof(*track->states));
 	track->dirty = calloc(2 * track->pages, sizeof(*track->dirty));
-	if (track->view == NULL || track->alias == NULL || track->twins == NULL ||
-	    track->states == NULL || track->dirty == NULL)
+	if (track->states == NULL || track->dirty == NULL)
 		return -HDL_ENOMEM;
-	madvise(track->view, track->bytes, MADV_DONTFORK);
-	madvise(track->alias, track->bytes, MADV_DONTFORK);
-	track_reset_states(track);
-	return 0;
+	int result = track_pages_take(track, at);
+	if (result == 0)
+		track_reset_states(track);
+	return result;
 }
 
 static int track_try(enum track_kind kind, uint64_t bytes, const struct track_source *source,
@@ -138,7 +122,6 @@ static int track_try(enum track_kind kind, uint64_t bytes, const struct track_so
 	track->bytes = bytes;
 	track->pages = bytes / TRACK_PAGE;
 	track->grain = 1;
-	track->uffd = -1;
 	track->fixed = at != NULL;
 	if (source != NULL)
 		track->source = *source;
@@ -146,7 +129,7 @@ static int track_try(enum track_kind kind, uint64_t bytes, const struct track_so
 	int result = track_allocate(track, at);
 	if (result == 0)
 		result = track->ops->begin(track);
-	if (result == 0 && (!range_enter(track) || (track->lazy && !track_fetch_begin(track)))) {
+	if (result == 0 && (!range_enter(track) || (track->lazy && !track_fetch_begin()))) {
 		range_leave(track);
 		track->ops->end(track);
 		result = -HDL_ENOMEM;
@@ -154,7 +137,8 @@ static int track_try(enum track_kind kind, uint64_t bytes, const struct track_so
 	if (result != 0) {
 		/* Addresses of the caller's never become free, not even for a moment. */
 		if (at != NULL) {
-			(void)track_map(track, at, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+			(void)mmap(at, bytes, PROT_READ | PROT_WRITE,
+			           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 			track->view = NULL;
 		}
 		track_free(track);
@@ -202,14 +186,20 @@ void track_stored(struct track *track, uint64_t page)
 	memcpy(track_twin_at(track, page), track_alias_at(track, page), TRACK_PAGE);
 	track->states[page] = TRACK_DIRTY;
 	track->dirty[track->dirty_count++] = (uint32_t)page;
+	track_stir(track);
+}
+
+void track_stir(struct track *track)
+{
+	if (track->stirred != NULL)
+		track->stirred(track->stirred_context);
 }
 
 void track_want(struct track *track, uint64_t page)
 {
 	if (track->states[page] == TRACK_ABSENT)
 		track->states[page] = TRACK_FETCHING;
-	atomic_store(&track->wanted, true);
-	track_fetch_wake();
+	track_fetch(track);
 }
 
 void track_wake(struct track *track)
@@ -285,6 +275,7 @@ void track_in_child(void)
 	for (uint32_t i = 0; i < TRACK_MAX; i++)
 		atomic_store(&ranges[i], NULL);
 	atomic_store(&lookers, 0);
+	track_pages_in_child();
 	track_fetch_in_child();
 	track_uffd_in_child();
 }
@@ -313,6 +304,7 @@ static bool track_take_pages(struct track *track, uint64_t *next, uint64_t end, 
 	}
 	memset(track->states + taken->page, TRACK_CLEAN, taken->count);
 	atomic_store(&track->fresh, true);
+	track_stir(track);
 	/* First nobody can store any more; then the copy has every store that has happened. */
 	if (!track->ops->protect(track, taken->page, taken->count))
 		for (uint64_t i = 0; i < taken->count; i++) {
@@ -417,6 +409,12 @@ bool track_is_dirty(struct track *track)
 	return dirty;
 }
 
+bool track_is_calm(struct track *track)
+{
+	bool expires = track->lazy && atomic_load(&track->fresh);
+	return track->ops != &track_compare && !expires && !track_is_dirty(track);
+}
+
 /* --- the peer's bytes --- */
 
 /* Put the peer's word into a page that the application may be storing to: bytes that differ from
@@ -466,6 +464,7 @@ void track_place(struct track *track, uint64_t offset, const void *data, uint64_
 			memcpy(track_alias_at(track, page) + at, from, piece);
 			if (state != TRACK_CLEAN) {
 				atomic_store(&track->fresh, true);
+				track_stir(track);
 				track->states[page] = TRACK_CLEAN;
 				track->ops->show(track, page, 1);
 			}

@@ -28,7 +28,7 @@
 #include "base/lock.h"
 
 #define TRACK_PAGE          4096u
-#define TRACK_MAX           1024u         /* ranges of a process */
+#define TRACK_MAX           1024u         /* ranges of a process, but for those of TRACK_UFFD */
 #define TRACK_MAX_BYTES     (1ull << 30)  /* of one */
 #define TRACK_COMPARE_BYTES (1ull << 20)  /* of one that is compared as a whole */
 #define TRACK_FETCH_NS      2000000000ull /* how long a load waits for an absent page */
@@ -46,6 +46,7 @@ enum track_kind {
 enum track_state { TRACK_ABSENT, TRACK_FETCHING, TRACK_CLEAN, TRACK_DIRTY };
 
 struct track;
+struct track_slab;
 
 /* Read @bytes at @offset of the peer's memory to @to. Called by a thread of its own, without locks;
  * may wait. False: what is known stays. */
@@ -75,6 +76,7 @@ struct track_ops {
 
 struct track {
 	const struct track_ops *ops;
+	struct track_slab *slab; /* pages.c: of alias and twins */
 	unsigned char *view, *alias, *twins;
 	uint64_t bytes, pages;
 	struct track_source source;
@@ -91,16 +93,21 @@ struct track {
 	uint32_t *dirty;
 	uint64_t dirty_count;
 	uint64_t grain; /* TRACK_PROTECT: pages opened at a time; more when mappings run out */
-	int uffd;       /* TRACK_UFFD */
 	_Atomic uint32_t fetched; /* futex: counts pages that have been fetched */
-	_Atomic bool wanted;      /* some page is FETCHING */
-	_Atomic bool fresh;       /* some page became CLEAN since track_expire() */
+	/* Some page is FETCHING: it is in the list of fetch.c. */
+	_Atomic bool wanted;
+	struct track *wanted_next;
+	/* Called when there is something to collect or to expire again; may be NULL. From fault
+	 * handlers, with the lock: nothing but atomics. Set before the view is used. */
+	void (*stirred)(void *context);
+	void *stirred_context;
+	_Atomic bool fresh; /* some page became CLEAN since track_expire() */
 	_Atomic uint64_t faults, fetches, misses;
 };
 
 /* Track @bytes, a multiple of TRACK_PAGE. With @source every page is ABSENT at first, else CLEAN
- * and zero. Returns 0; -HDL_EINVAL; -HDL_ENOMEM, also when TRACK_MAX is reached; -HDL_EIO this
- * kind does not work here. */
+ * and zero. Returns 0; -HDL_EINVAL; -HDL_ENOMEM, also when TRACK_MAX is reached or no mapping is
+ * left; -HDL_EIO this kind does not work here. */
 int track_open(enum track_kind kind, uint64_t bytes, const struct track_source *source,
                struct track **out);
 /* The same, with the view at @at, in place of @bytes that the caller has mapped there. The
@@ -120,6 +127,8 @@ int track_collect(struct track *track,
                   void *context);
 /* Has anything been stored? Comparing, one cannot know before collecting. */
 bool track_is_dirty(struct track *track);
+/* Is there nothing to collect and nothing to expire, until it is stirred? Never, if it compares. */
+bool track_is_calm(struct track *track);
 /* The peer's memory is @data at @offset. Bytes that were stored and not collected stay. ABSENT
  * pages that are not covered as a whole stay absent. */
 void track_place(struct track *track, uint64_t offset, const void *data, uint64_t bytes);
@@ -153,10 +162,18 @@ void track_unlock(struct track *track, const void *mask);
 void track_stored(struct track *track, uint64_t page);
 /* An access to an ABSENT page: ask for it. With the lock. */
 void track_want(struct track *track, uint64_t page);
+/* Something became CLEAN or DIRTY. */
+void track_stir(struct track *track);
+/* pages.c: memory for the range, with the view at @at; NULL: anywhere. Returns 0 or -HDL_ENOMEM.
+ * And give it back, but for the view. */
+int track_pages_take(struct track *track, void *at);
+void track_pages_give(struct track *track);
+void track_pages_in_child(void);
 /* fetch.c: start the thread that fetches. False: it cannot be started. */
-bool track_fetch_begin(struct track *track);
+bool track_fetch_begin(void);
 void track_fetch_end(struct track *track);
-void track_fetch_wake(void);
+/* @track is wanted: fetch what is. */
+void track_fetch(struct track *track);
 void track_fetch_in_child(void);
 void track_uffd_in_child(void);
 

@@ -1,7 +1,10 @@
 /* Tracking by userfaultfd in write-protect mode. With UFFD_USER_MODE_ONLY it needs no privilege,
  * and system calls get EFAULT on pages that are protected or absent. The view is shared memory,
- * so that Linux 5.19 is needed. One thread of the process resolves the faults of all ranges. It
- * never waits for anything, because the thread that faults may hold any lock of ours. */
+ * so that Linux 5.19 is needed. One descriptor and one thread of the process serve all ranges: a
+ * process may have few descriptors, and the kernel joins neighbouring mappings only if they have
+ * the same one. The thread never waits for anything, because the thread that faults may hold any
+ * lock of ours. */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
@@ -9,7 +12,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/epoll.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -22,31 +25,32 @@
 #include "base/fd.h"
 #include "base/thread.h"
 
+/* Of those that begin and end ranges, and with them the thread, which takes the second lock. */
+static pthread_mutex_t uffd_life = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t uffd_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct track *tracked[TRACK_MAX];
-static uint32_t uffd_users;
+/* The ranges, by the addresses of their views. With the lock. */
+static struct track **tracked;
+static uint32_t uffd_count, uffd_room;
 static pthread_t resolver;
-static int uffd_epoll = -1, uffd_bell = -1;
+static int uffd = -1, uffd_bell = -1;
 static _Atomic bool uffd_quits;
 
 static void uffd_close(void)
 {
-	if (uffd_epoll >= 0)
-		close(uffd_epoll);
+	if (uffd >= 0)
+		close(uffd);
 	if (uffd_bell >= 0)
 		close(uffd_bell);
-	uffd_epoll = uffd_bell = -1;
+	uffd = uffd_bell = -1;
+	free(tracked);
+	tracked = NULL;
+	uffd_count = uffd_room = 0;
 }
 
 void track_uffd_in_child(void)
 {
+	pthread_mutex_init(&uffd_life, NULL);
 	pthread_mutex_init(&uffd_lock, NULL);
-	for (uint32_t i = 0; i < TRACK_MAX; i++) {
-		if (tracked[i] != NULL)
-			close(tracked[i]->uffd);
-		tracked[i] = NULL;
-	}
-	uffd_users = 0;
 	uffd_close();
 }
 
@@ -57,7 +61,7 @@ static bool uffd_wp(struct track *track, uint64_t page, uint64_t count, bool pro
 	        .mode = protect ? UFFDIO_WRITEPROTECT_MODE_WP : 0};
 	int result;
 	do
-		result = ioctl(track->uffd, UFFDIO_WRITEPROTECT, &wp);
+		result = ioctl(uffd, UFFDIO_WRITEPROTECT, &wp);
 	while (result != 0 && errno == EAGAIN);
 	return result == 0;
 }
@@ -66,15 +70,36 @@ static void uffd_wake(struct track *track, uint64_t page, uint64_t count)
 {
 	struct uffdio_range range = {(uintptr_t)track->view + page * TRACK_PAGE,
 	                             count * TRACK_PAGE};
-	ioctl(track->uffd, UFFDIO_WAKE, &range);
+	ioctl(uffd, UFFDIO_WAKE, &range);
 }
 
-static void uffd_resolve(struct track *track, const struct uffd_msg *msg)
+/* The place of the first range that ends behind @address. With the lock. */
+static uint32_t uffd_place(uintptr_t address)
 {
-	uint64_t page = (msg->arg.pagefault.address - (uintptr_t)track->view) / TRACK_PAGE;
+	uint32_t low = 0, high = uffd_count;
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+		const struct track *track = tracked[middle];
+		if (address - (uintptr_t)track->view < track->bytes ||
+		    address < (uintptr_t)track->view)
+			high = middle;
+		else
+			low = middle + 1;
+	}
+	return low;
+}
+
+/* With the lock: the range cannot be closed. */
+static void uffd_resolve(const struct uffd_msg *msg)
+{
+	uintptr_t address = (uintptr_t)msg->arg.pagefault.address;
+	uint32_t place = uffd_place(address);
 	sigset_t mask;
-	if (msg->event != UFFD_EVENT_PAGEFAULT || page >= track->pages)
+	if (msg->event != UFFD_EVENT_PAGEFAULT || place == uffd_count ||
+	    address < (uintptr_t)tracked[place]->view)
 		return;
+	struct track *track = tracked[place];
+	uint64_t page = (address - (uintptr_t)track->view) / TRACK_PAGE;
 	atomic_fetch_add_explicit(&track->faults, 1, memory_order_relaxed);
 	track_lock(track, &mask);
 	uint8_t state = track->states[page];
@@ -90,127 +115,121 @@ static void uffd_resolve(struct track *track, const struct uffd_msg *msg)
 	track_unlock(track, &mask);
 }
 
-/* With uffd_lock: the range cannot be closed. */
-static void uffd_hear(uint64_t index)
-{
-	struct uffd_msg msgs[16];
-	struct track *track = index < TRACK_MAX ? tracked[index] : NULL;
-	if (track == NULL)
-		return;
-	ssize_t got = read(track->uffd, msgs, sizeof(msgs));
-	for (ssize_t i = 0; i < got / (ssize_t)sizeof(msgs[0]); i++)
-		uffd_resolve(track, &msgs[i]);
-}
-
 static void *uffd_thread(void *context)
 {
+	struct pollfd fds[2] = {{.fd = uffd, .events = POLLIN},
+	                        {.fd = uffd_bell, .events = POLLIN}};
 	(void)context;
 	while (!atomic_load(&uffd_quits)) {
-		struct epoll_event events[16];
-		int count = epoll_wait(uffd_epoll, events, 16, -1);
+		struct uffd_msg msgs[16];
+		(void)poll(fds, 2, -1);
 		pthread_mutex_lock(&uffd_lock);
-		for (int i = 0; i < count; i++)
-			uffd_hear(events[i].data.u64);
+		ssize_t got = read(fds[0].fd, msgs, sizeof(msgs));
+		for (ssize_t i = 0; i < got / (ssize_t)sizeof(msgs[0]); i++)
+			uffd_resolve(&msgs[i]);
 		pthread_mutex_unlock(&uffd_lock);
 	}
 	return NULL;
 }
 
-static bool uffd_watch(int fd, uint64_t index)
-{
-	struct epoll_event event = {.events = EPOLLIN, .data.u64 = index};
-	return epoll_ctl(uffd_epoll, EPOLL_CTL_ADD, fd, &event) == 0;
-}
-
+/* False: not here. */
 static bool uffd_start(void)
-{
-	uffd_epoll = fd_aside(epoll_create1(EPOLL_CLOEXEC));
-	uffd_bell = fd_aside(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-	atomic_store(&uffd_quits, false);
-	bool started = uffd_epoll >= 0 && uffd_bell >= 0 && uffd_watch(uffd_bell, TRACK_MAX);
-	started = started && thread_start(&resolver, uffd_thread, NULL) == 0;
-	if (!started)
-		uffd_close();
-	return started;
-}
-
-/* The descriptor, for the view; false: not here. */
-static bool uffd_register(struct track *track)
 {
 	struct uffdio_api api = {.api = UFFD_API,
 	                         .features = UFFD_FEATURE_PAGEFAULT_FLAG_WP |
 	                                     UFFD_FEATURE_MISSING_SHMEM |
 	                                     UFFD_FEATURE_WP_HUGETLBFS_SHMEM};
-	struct uffdio_register range = {.range = {(uintptr_t)track->view, track->bytes},
-	                                .mode = UFFDIO_REGISTER_MODE_WP |
-	                                        (track->lazy ? UFFDIO_REGISTER_MODE_MISSING : 0)};
-	track->uffd = fd_aside(
+	uffd = fd_aside(
 	        (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY));
-	return track->uffd >= 0 && ioctl(track->uffd, UFFDIO_API, &api) == 0 &&
-	       ioctl(track->uffd, UFFDIO_REGISTER, &range) == 0 &&
-	       (track->lazy || uffd_wp(track, 0, track->pages, true));
+	uffd_bell = fd_aside(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+	atomic_store(&uffd_quits, false);
+	bool started = uffd >= 0 && uffd_bell >= 0 && ioctl(uffd, UFFDIO_API, &api) == 0 &&
+	               thread_start(&resolver, uffd_thread, NULL) == 0;
+	if (!started)
+		uffd_close();
+	return started;
+}
+
+/* Both with the lock. */
+static bool uffd_enter(struct track *track)
+{
+	if (uffd_count == uffd_room) {
+		uint32_t room = uffd_room != 0 ? 2 * uffd_room : 64;
+		struct track **more = realloc(tracked, room * sizeof(struct track *));
+		if (more == NULL)
+			return false;
+		tracked = more;
+		uffd_room = room;
+	}
+	uint32_t place = uffd_place((uintptr_t)track->view);
+	memmove(tracked + place + 1, tracked + place,
+	        (uffd_count - place) * sizeof(struct track *));
+	tracked[place] = track;
+	uffd_count++;
+	return true;
 }
 
 static void uffd_leave(struct track *track)
 {
-	for (uint32_t i = 0; i < TRACK_MAX; i++)
-		if (tracked[i] == track)
-			tracked[i] = NULL;
+	uint32_t place = uffd_place((uintptr_t)track->view);
+	assert(place < uffd_count && tracked[place] == track);
+	uffd_count--;
+	memmove(tracked + place, tracked + place + 1,
+	        (uffd_count - place) * sizeof(struct track *));
 }
 
-static bool uffd_enter(struct track *track)
+/* The view faults from now on. False: not here, or there is no mapping left. */
+static bool uffd_register(struct track *track)
 {
-	for (uint32_t i = 0; i < TRACK_MAX; i++) {
-		if (tracked[i] != NULL)
-			continue;
-		tracked[i] = track;
-		if (uffd_watch(track->uffd, i))
-			return true;
-		tracked[i] = NULL;
-		return false;
-	}
-	return false;
+	struct uffdio_register range = {.range = {(uintptr_t)track->view, track->bytes},
+	                                .mode = UFFDIO_REGISTER_MODE_WP |
+	                                        (track->lazy ? UFFDIO_REGISTER_MODE_MISSING : 0)};
+	return ioctl(uffd, UFFDIO_REGISTER, &range) == 0 &&
+	       (track->lazy || uffd_wp(track, 0, track->pages, true));
 }
 
-/* With the lock: end the thread if nobody needs it. Returns without the lock. */
-static void uffd_drop(void)
+/* End the thread if nobody needs it. With the first lock only. */
+static void uffd_stop(void)
 {
 	uint64_t one = 1;
-	bool last = uffd_users == 0 && uffd_epoll >= 0;
-	if (last) {
-		atomic_store(&uffd_quits, true);
-		ssize_t done = write(uffd_bell, &one, sizeof(one));
-		(void)done;
-	}
-	pthread_mutex_unlock(&uffd_lock);
-	if (last) {
-		pthread_join(resolver, NULL);
-		uffd_close();
-	}
+	if (uffd_count > 0 || uffd < 0)
+		return;
+	atomic_store(&uffd_quits, true);
+	ssize_t done = write(uffd_bell, &one, sizeof(one));
+	(void)done;
+	pthread_join(resolver, NULL);
+	uffd_close();
 }
 
 static int uffd_begin(struct track *track)
 {
 	int result = -HDL_EIO;
-	if (uffd_register(track)) {
+	pthread_mutex_lock(&uffd_life);
+	if (uffd >= 0 || uffd_start()) {
 		pthread_mutex_lock(&uffd_lock);
-		if (uffd_epoll >= 0 || uffd_start())
-			result = uffd_enter(track) ? 0 : -HDL_ENOMEM;
-		uffd_users += result == 0;
-		uffd_drop();
+		/* The thread must know the range before it faults. */
+		result = uffd_enter(track) ? 0 : -HDL_ENOMEM;
+		if (result == 0 && !uffd_register(track)) {
+			result = errno == ENOMEM ? -HDL_ENOMEM : -HDL_EIO;
+			uffd_leave(track);
+		}
+		pthread_mutex_unlock(&uffd_lock);
+		uffd_stop();
 	}
-	if (result != 0 && track->uffd >= 0)
-		close(track->uffd);
+	pthread_mutex_unlock(&uffd_life);
 	return result;
 }
 
 static void uffd_end(struct track *track)
 {
+	struct uffdio_range range = {(uintptr_t)track->view, track->bytes};
+	pthread_mutex_lock(&uffd_life);
 	pthread_mutex_lock(&uffd_lock);
 	uffd_leave(track);
-	close(track->uffd);
-	uffd_users--;
-	uffd_drop();
+	ioctl(uffd, UFFDIO_UNREGISTER, &range);
+	pthread_mutex_unlock(&uffd_lock);
+	uffd_stop();
+	pthread_mutex_unlock(&uffd_life);
 }
 
 static bool uffd_protect(struct track *track, uint64_t page, uint64_t count)

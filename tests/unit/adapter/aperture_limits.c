@@ -9,6 +9,13 @@
 
 #include <cmocka.h>
 
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <heddle/aperture.h>
 #include <heddle/eventq.h>
 
@@ -41,6 +48,103 @@ static void ap1_a_million_apertures(void **state)
 	for (uint32_t i = 0; i < HDL_MAX_APERTURES; i++)
 		assert_int_equal(hdl_aperture_free(all[i]), 0);
 	assert_int_equal(hdl_close(adapter), 0);
+}
+
+static uint32_t descriptors(void)
+{
+	uint32_t count = 0;
+	DIR *dir = opendir("/proc/self/fd");
+	assert_non_null(dir);
+	while (readdir(dir) != NULL)
+		count++;
+	closedir(dir);
+	return count;
+}
+
+static uint32_t mappings(void)
+{
+	uint32_t count = 0;
+	int byte;
+	FILE *file = fopen("/proc/self/maps", "r");
+	assert_non_null(file);
+	while ((byte = getc(file)) != EOF)
+		count += byte == '\n';
+	fclose(file);
+	return count;
+}
+
+#define RANGES 40000u
+#define USED   200u /* of them */
+
+/* Many ranges in one process, which may have 1,024 descriptors and 65,530 mappings: neighbours
+ * share a mapping, and all of them one descriptor or a few. Some of them are connected, and what is
+ * stored there arrives, by itself as well. */
+static void ap2_tens_of_thousands_of_ranges(void **state)
+{
+	static struct hdl_aperture *all[RANGES], *ends[USED];
+	static uint32_t *ranges[RANGES];
+	struct hdl_adapter *adapters[2];
+	struct hdl_port *port;
+	struct hdl_port_attr attr = {.port = PORT};
+	struct hdl_aperture_attr memory = {.length = 4096};
+	struct hdl_limits limits;
+	(void)state;
+	int uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
+	if (SANITIZED || uffd < 0)
+		skip(); /* other trackers have fewer ranges */
+	close(uffd);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(hdl_open(NULL, &adapters[i]), 0);
+	assert_int_equal(hdl_join(adapters[0], adapters[1]), 0);
+	assert_int_equal(hdl_adapter_query(adapters[1], &limits), 0);
+	assert_int_equal(hdl_port_open(adapters[1], &attr, &port), 0);
+	uint32_t fds = descriptors(), maps = mappings();
+	for (uint32_t i = 0; i < RANGES; i++) {
+		void *range;
+		if (hdl_aperture_open(adapters[0], NULL, &all[i]) != 0 ||
+		    hdl_aperture_map(all[i], 12, &range, NULL) != 0)
+			fail_msg("range %u of %u", i, RANGES);
+		ranges[i] = range;
+	}
+	assert_true(descriptors() - fds < 40);
+	assert_true(mappings() - maps < 1000);
+	for (uint32_t i = 0; i < RANGES; i++) {
+		uint64_t offset;
+		if (hdl_aperture_find(adapters[0], ranges[i] + 5, &offset) != all[i] ||
+		    offset != 20)
+			fail_msg("range %u is not found", i);
+	}
+	for (uint32_t i = 0; i < USED; i++) {
+		struct hdl_aperture *from = all[i * (RANGES / USED)];
+		assert_int_equal(hdl_aperture_open(adapters[1], &memory, &ends[i]), 0);
+		assert_int_equal(hdl_aperture_connect(from, &limits.gid, PORT, 0), -HDL_EAGAIN);
+		assert_int_equal(hdl_aperture_accept(ends[i], port, 0, NULL, WAIT), 0);
+		assert_int_equal(hdl_aperture_wait(from, WAIT), 0);
+	}
+	for (uint32_t i = 0; i < USED; i++)
+		ranges[i * (RANGES / USED)][i] = 1000 + i;
+	assert_int_equal(hdl_aperture_flush(all[0], HDL_FLUSH_PLACED, WAIT), 0);
+	for (uint32_t i = 0; i < USED; i++) {
+		const volatile uint32_t *came = hdl_aperture_memory(ends[i], NULL);
+		for (uint32_t k = 0; k < 1000000 && came[i] != 1000 + i; k++) {
+			(void)hdl_progress(adapters[0]);
+			(void)hdl_progress(adapters[1]);
+		}
+		assert_int_equal(came[i], 1000 + i);
+		assert_int_equal(hdl_aperture_free(ends[i]), 0);
+	}
+	/* Memory that was used is clear for the next range. */
+	assert_int_equal(hdl_aperture_free(all[0]), 0);
+	assert_int_equal(hdl_aperture_open(adapters[0], NULL, &all[0]), 0);
+	void *again;
+	assert_int_equal(hdl_aperture_map(all[0], 12, &again, NULL), 0);
+	assert_int_equal(*(const uint32_t *)again, 0);
+	for (uint32_t i = 0; i < RANGES; i++)
+		assert_int_equal(hdl_aperture_free(all[i]), 0);
+	assert_true(descriptors() <= fds && mappings() < maps + 20);
+	assert_int_equal(hdl_port_close(port), 0);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(hdl_close(adapters[i]), 0);
 }
 
 static void ap3_ports(void **state)
@@ -177,6 +281,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(ap1_a_million_apertures),
+	        cmocka_unit_test(ap2_tens_of_thousands_of_ranges),
 	        cmocka_unit_test(ap3_ports),
 	        cmocka_unit_test(ap3_offers_of_a_port),
 	        cmocka_unit_test_setup_teardown(ap4_packets_that_are_kept, pair_open, pair_close),
