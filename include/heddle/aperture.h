@@ -676,6 +676,28 @@ HDL_API int hdl_aperture_prepare(struct hdl_aperture *aperture, uint64_t offset,
  * hdl_aperture_reason() tells which. */
 HDL_API int hdl_aperture_check(struct hdl_aperture *aperture);
 
+/* hdl_aperture_budget - limit what one turn writes
+ *
+ * From now on the adapter writes at most @bytes into the apertures of this process in one turn,
+ * that is before it looks at its queue pairs, timers and other peers again; 0, the default: as much
+ * as has come. So a peer that writes all the time takes a bounded part of the thread that drives
+ * the adapter, and a program that polls gets it back.
+ *
+ * A write that exceeds what is left of the turn stalls (HDL_APERTURE_COUNTER_STALLS), and goes on
+ * behind the bytes that are in place, as a new one, in the next turn (APERTURE column 18). What
+ * follows waits: nothing behind a stalled write is acknowledged, accepted or answered before it,
+ * whoever sent it. Frames that come meanwhile are held, 4 MiB of them; more get lost and, if they
+ * have numbers, are repeated.
+ *
+ * Memory itself does not stall: a page that is absent (swapped out, or a userfaultfd(2) of the
+ * program's own) is waited for in the middle of a turn.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no; until the node agent answers, if no call of this header was made before.
+ * Returns: 0; -HDL_EINVAL; -HDL_ENOMEM. */
+HDL_API int hdl_aperture_budget(struct hdl_adapter *adapter, uint32_t bytes);
+
 /* hdl_aperture_alive - ask the peer whether it is alive
  *
  * Sends ALIVE (APERTURE column 13) and waits for ALIVEACK. ALIVE is repeated meanwhile, as packets

@@ -210,6 +210,7 @@ static void fuzz_record(const uint8_t *in)
 	for (unsigned i = 0; i < ENDS && !was_stalled; i++)
 		if (!right || from.route == 2 || i != end)
 			assert(memcmp(before[i], w.ends[i].memory, sizeof(before[i])) == 0);
+	ap_turn(&w.node);
 	(void)ap_run(&w.node);
 }
 

@@ -165,7 +165,8 @@ static void apertures_pump(struct apertures_host *host)
 	if (host->dead || world->run->failed)
 		return;
 	ap_tick(&host->node, now);
-	(void)ap_run(&host->node); /* may go on with a frame */
+	ap_turn(&host->node); /* may go on with a frame */
+	(void)ap_run(&host->node);
 	apertures_check_learn(host);
 	while (host->pending_count > 0 && ap_may_take(&host->node)) {
 		struct ap_path from = apertures_path(world, host->pending[0].from);

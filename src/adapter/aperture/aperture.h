@@ -3,6 +3,7 @@
  *
  *   node.c    the node: begins with the first port or aperture; sends and receives on lanes; time
  *   udp.c     the same on UDP sockets, one per address, from the node agent
+ *   turn.c    frames that come in, and how much of them a turn writes
  *   find.c    which process has a port, and how it is reached
  *   port.c    hdl_port_*()
  *   calls.c   hdl_aperture_open(), _connect(), _accept(), _close() and their kin
@@ -44,7 +45,8 @@
 #define APERTURE_ALIVE_NS      200000000ull /* ALIVE that is not answered is repeated after this */
 #define APERTURE_FOUND         64u          /* ports of other processes whose place is remembered */
 #define APERTURE_FIND_NS       2000000000ull
-#define APERTURE_PART_BITS     36u /* the outgoing table: address space of one size */
+#define APERTURE_HELD_BYTES    (4u << 20) /* of frames that wait for the next turn */
+#define APERTURE_PART_BITS     36u        /* the outgoing table: address space of one size */
 /* The addresses of the table begin somewhere from here on, at a multiple of 1 GiB. */
 #define APERTURE_ORIGIN_LEAST (16ull << 40)
 #define APERTURE_ORIGINS      (48u << 10)
@@ -140,6 +142,8 @@ struct aperture_found {
 	uint32_t agent_number;
 };
 
+struct turn_frame;
+
 struct apertures {
 	struct net_port port; /* must be first; no descriptor: it has the timers */
 	struct hdl_adapter *adapter;
@@ -162,6 +166,9 @@ struct apertures {
 	uint32_t port_count, count;
 	uint32_t next_token;
 	uint8_t stage[CI_MAX_FRAME];
+	/* turn.c: frames that came while a write is stalled */
+	struct turn_frame *held, **held_end;
+	size_t held_bytes;
 	struct aperture_found found[APERTURE_FOUND];
 	uint32_t found_next;
 	/* udp.c */
@@ -212,6 +219,20 @@ void apertures_lane(struct hdl_adapter *adapter, uint32_t link, const uint8_t *f
 /* A frame came along @from; it does not change any more. */
 void apertures_take(struct apertures *apertures, const uint8_t *frame, size_t bytes,
                     const struct ap_path *from);
+/* --- turn.c --- */
+/* The same, but it has been captured, or is not to be. */
+void apertures_take_in(struct apertures *apertures, const uint8_t *frame, size_t bytes,
+                       const struct ap_path *from);
+/* Is a write stalled? Then nothing more is taken in this turn. */
+static inline bool apertures_are_stalled(const struct apertures *apertures)
+{
+	return !ap_may_take(&apertures->node) || apertures->held != NULL;
+}
+/* A turn begins: go on with what is stalled. Returns how much there was. */
+unsigned apertures_turn(struct apertures *apertures);
+void apertures_drop_held(struct apertures *apertures);
+
+/* --- node.c --- */
 /* Link @link has gone. */
 void apertures_link_down(struct hdl_adapter *adapter, uint32_t link);
 /* Send what waits, and set the timer. */

@@ -77,7 +77,7 @@ static unsigned forward_receive(struct net_port *port)
 	struct iovec parts[2] = {{&forward->header, sizeof(forward->header)},
 	                         {forward->frame, sizeof(forward->frame)}};
 	unsigned frames = 0;
-	while (forward->sock >= 0 && frames < FORWARD_BATCH) {
+	while (forward->sock >= 0 && frames < FORWARD_BATCH && !apertures_are_stalled(apertures)) {
 		struct msghdr msg = {.msg_iov = parts, .msg_iovlen = 2};
 		ssize_t got = recvmsg(forward->sock, &msg, MSG_DONTWAIT);
 		if (got < 0 && (errno == EAGAIN || errno == EINTR))

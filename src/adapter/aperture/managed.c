@@ -61,7 +61,7 @@ void apertures_control(struct hdl_adapter *adapter, const struct agent_msg *msg)
 		               : apertures_lane_path(adapter, link);
 		from.by_agent = true;
 		apertures->node.now_ns = clock_read(&adapter->clock);
-		ap_take(&apertures->node, msg->u.cm.data, msg->u.cm.length, &from);
+		apertures_take_in(apertures, msg->u.cm.data, msg->u.cm.length, &from);
 		apertures_run(apertures);
 	}
 	adapter_unlock(adapter);

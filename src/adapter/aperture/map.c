@@ -172,9 +172,8 @@ static void map_take_pushed(struct apertures *apertures)
 static bool map_is_calm(struct hdl_aperture *aperture)
 {
 	/* What was stored without a peer is forgotten when there is one. */
-	return !aperture->controlled &&
-	       (aperture->track == NULL || !aperture_can_send(aperture) ||
-	        track_is_calm(aperture->track));
+	return !aperture->controlled && (aperture->track == NULL || !aperture_can_send(aperture) ||
+	                                 track_is_calm(aperture->track));
 }
 
 void aperture_watch_control(struct hdl_aperture *aperture)

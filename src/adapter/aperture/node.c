@@ -260,7 +260,10 @@ void apertures_run(struct apertures *apertures)
 static unsigned aperture_port_receive(struct net_port *port)
 {
 	struct apertures *apertures = (struct apertures *)(void *)port;
-	unsigned count = apertures->ips != NULL ? apertures_ip_receive(apertures) : 0;
+	unsigned count = apertures->node.write_budget != 0 || apertures_are_stalled(apertures)
+	                         ? apertures_turn(apertures)
+	                         : 0;
+	count += apertures->ips != NULL ? apertures_ip_receive(apertures) : 0;
 	if (ap_waits(&apertures->node))
 		apertures_run(apertures);
 	return count;
@@ -273,7 +276,8 @@ static unsigned aperture_port_hear(struct net_port *port)
 
 static bool aperture_port_blocked(const struct net_port *port)
 {
-	return ap_waits(&((const struct apertures *)(const void *)port)->node);
+	const struct apertures *apertures = (const struct apertures *)(const void *)port;
+	return ap_waits(&apertures->node) || apertures_are_stalled(apertures);
 }
 
 static unsigned aperture_port_tick(struct net_port *port, uint64_t now_ns)
@@ -319,7 +323,7 @@ void apertures_take(struct apertures *apertures, const uint8_t *frame, size_t by
                     const struct ap_path *from)
 {
 	aperture_capture(apertures, from, frame, bytes, true);
-	ap_take(&apertures->node, frame, bytes, from);
+	apertures_take_in(apertures, frame, bytes, from);
 }
 
 void apertures_lane(struct hdl_adapter *adapter, uint32_t link, const uint8_t *frame, size_t bytes)
@@ -405,6 +409,7 @@ void *aperture_block(struct apertures *apertures, enum aperture_block which, siz
 
 static void aperture_free_node(struct apertures *apertures)
 {
+	apertures_drop_held(apertures);
 	for (unsigned i = 0; i < APERTURE_BLOCKS; i++)
 		if (apertures->blocks[i] != NULL)
 			munmap(apertures->blocks[i], apertures->block_bytes[i]);
@@ -421,6 +426,7 @@ static struct apertures *aperture_make_node(struct hdl_adapter *adapter)
 	apertures->adapter = adapter;
 	apertures->trust = HDL_TRUST_USER;
 	apertures->forward.sock = -1;
+	apertures->held_end = &apertures->held;
 	pthread_mutex_init(&apertures->find_lock, NULL);
 	uint32_t rows = HDL_MAX_APERTURES + 1;
 	bool controlled = apertures_make_control(apertures, rows);

@@ -164,7 +164,7 @@ static unsigned udp_aperture_receive(struct net_port *port)
 	        (struct aperture_udp *)(void *)((char *)port - offsetof(struct aperture_udp, port));
 	struct apertures *apertures = udp->apertures;
 	struct udp_came came[UDP_BATCH];
-	if (udp->sock < 0)
+	if (udp->sock < 0 || apertures_are_stalled(apertures))
 		return 0;
 	int count = udp_receive(&udp->receiver, udp->sock, came);
 	unsigned frames = 0;

@@ -432,7 +432,7 @@ static inline bool ap_knows_peer(const struct ap_conn *conn)
 {
 	return conn->peer.index != 0 && conn->out->index == conn->peer.index;
 }
-/* Send what waits, resume what stalled. Returns how much was done. */
+/* Send what waits. Returns how much was done. */
 unsigned ap_run(struct ap_node *node);
 /* Is there something for ap_run() to do? */
 static inline bool ap_waits(const struct ap_node *node)
@@ -448,8 +448,8 @@ static inline bool ap_may_take(const struct ap_node *node)
 }
 /* A frame has come. */
 void ap_take(struct ap_node *node, const uint8_t *frame, size_t bytes, const struct ap_path *from);
-/* Go on with a stalled write. */
-void ap_resume(struct ap_node *node);
+/* A turn begins: write_budget bytes may be written again, and a stalled write goes on. */
+void ap_turn(struct ap_node *node);
 /* @conn is no longer connected: what is left of its burst is dropped. */
 void ap_drop_burst(struct ap_conn *conn);
 

@@ -125,6 +125,7 @@ void ap_free(struct ap_conn *conn)
 	struct ap_node *node = conn->node;
 	ap_withdraw(conn);
 	ap_close(conn, true);
+	ap_drop_burst(conn); /* one that needs no connection may have been written to */
 	ap_deactivate(conn);
 	timer_stop(&node->wheel, &conn->timer);
 	*conn->in = (struct hdl_aperture_fixed){0};

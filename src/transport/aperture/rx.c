@@ -438,9 +438,10 @@ void ap_take(struct ap_node *node, const uint8_t *frame, size_t bytes, const str
 	node->reader.in = node->held;
 }
 
-void ap_resume(struct ap_node *node)
+void ap_turn(struct ap_node *node)
 {
-	if (!ap_write(node))
+	node->write_left = node->write_budget;
+	if (!node->stalled || !ap_write(node))
 		return;
 	node->stalled = false;
 	ap_take_packets(node);

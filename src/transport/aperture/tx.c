@@ -295,11 +295,6 @@ static void ap_note_room(struct ap_conn *conn, bool room)
 unsigned ap_run(struct ap_node *node)
 {
 	unsigned count = 0;
-	node->write_left = node->write_budget;
-	if (node->stalled) {
-		ap_resume(node);
-		count++;
-	}
 	struct ap_conn *list = node->active, *next;
 	node->active = NULL;
 	node->active_end = &node->active;

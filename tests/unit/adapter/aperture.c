@@ -184,6 +184,61 @@ static void ap3_connections_are_not_limited_by_their_rate(void **state)
 
 /* The thread sanitizer has no room where the table of ranges begins, and turns the wish for such an
  * address into one for address 0, which root even gets. */
+/* The receiver writes 100 bytes per turn: a write of 5000 stalls again and again, and goes on. */
+static void ap4_a_write_stalls_and_goes_on(void **state)
+{
+	struct pair *p = *state;
+	struct hdl_aperture *a = opened(p->a, BYTES), *b = opened(p->b, BYTES);
+	uint8_t out[BYTES];
+	connect_by_hand(p, a, b);
+	for (size_t i = 0; i < sizeof(out); i++)
+		out[i] = (uint8_t)(i * 7 + i / 256);
+	assert_int_equal(hdl_aperture_budget(NULL, 100), -HDL_EINVAL);
+	assert_int_equal(hdl_aperture_budget(p->b, 100), 0);
+	assert_int_equal(hdl_aperture_store(a, 0, out, sizeof(out), WAIT), 0);
+	assert_int_equal(hdl_aperture_flush(a, HDL_FLUSH_PLACED, WAIT), 0);
+	assert_memory_equal(hdl_aperture_memory(b, NULL), out, sizeof(out));
+	/* Two packets, 41 and 10 pieces; perhaps two of them in one turn. */
+	assert_in_range(counter(p->b, HDL_APERTURE_COUNTER_STALLS), 48, 51);
+	assert_in_range(counter(p->b, HDL_APERTURE_COUNTER_WRITES), 49, 53);
+	assert_int_equal(counter(p->a, HDL_APERTURE_COUNTER_REPEATED), 0);
+	assert_int_equal(hdl_aperture_budget(p->b, 0), 0);
+	uint64_t stalls = counter(p->b, HDL_APERTURE_COUNTER_STALLS);
+	assert_int_equal(hdl_aperture_store(a, 0, out, sizeof(out), WAIT), 0);
+	assert_int_equal(hdl_aperture_flush(a, HDL_FLUSH_PLACED, WAIT), 0);
+	assert_int_equal(counter(p->b, HDL_APERTURE_COUNTER_STALLS), stalls);
+	hdl_aperture_free(a);
+	hdl_aperture_free(b);
+}
+
+/* An aperture that needs no connection is freed in the middle of a write. */
+static void ap4_freed_while_a_write_stalls(void **state)
+{
+	struct pair *p = *state;
+	struct hdl_aperture_attr attr = {.length = BYTES,
+	                                 .checks = HDL_CHECK_NONCE | HDL_CHECK_EXTENT};
+	struct hdl_aperture *a = opened(p->a, 0), *b;
+	struct hdl_aperture_target target;
+	static const uint8_t data[4000] = {1};
+	assert_int_equal(hdl_aperture_open(p->b, &attr, &b), 0);
+	assert_int_equal(hdl_aperture_own(b, &target), 0);
+	assert_int_equal(hdl_aperture_point(a, &target), 0);
+	assert_int_equal(hdl_aperture_budget(p->b, 1), 0);
+	for (int i = 0; i < 10; i++)
+		assert_int_equal(hdl_aperture_store(a, 0, data, sizeof(data), WAIT), 0);
+	for (int i = 0; i < WAIT && counter(p->b, HDL_APERTURE_COUNTER_STALLS) == 0; i++) {
+		(void)hdl_progress(p->a);
+		(void)hdl_progress(p->b);
+	}
+	assert_true(counter(p->b, HDL_APERTURE_COUNTER_STALLS) > 0);
+	assert_int_equal(hdl_aperture_free(b), 0);
+	uint64_t bytes = counter(p->b, HDL_APERTURE_COUNTER_BYTES_IN);
+	for (int i = 0; i < 100; i++)
+		(void)hdl_progress(p->b);
+	assert_int_equal(counter(p->b, HDL_APERTURE_COUNTER_BYTES_IN), bytes);
+	hdl_aperture_free(a);
+}
+
 static void skip_without_addresses(void)
 {
 #ifdef __SANITIZE_THREAD__
@@ -784,6 +839,8 @@ int main(void)
 	        TEST(ap3_pointed_at_another_peer),
 	        TEST(ap5_bad_set_up_is_refused),
 	        TEST(ap5_rolling_nonces),
+	        TEST(ap4_a_write_stalls_and_goes_on),
+	        TEST(ap4_freed_while_a_write_stalls),
 	        TEST(ap2_an_address_tells_the_aperture),
 	        TEST(ap2_accesses_are_translated),
 	        TEST(ap2_addresses_are_not_reserved),

@@ -446,9 +446,12 @@ static void ap3_damage_behind_a_stalled_write(void **state)
 	store_and_damage();
 	take(a, b, 0);
 	assert_true(b->node.stalled);
-	for (int i = 0; i < 5; i++)
+	for (int i = 0; i < 5; i++) {
 		(void)ap_run(&b->node);
+		ap_turn(&b->node);
+	}
 	assert_false(b->node.stalled);
+	(void)ap_run(&b->node);
 	assert_int_equal(counted(b, HDL_APERTURE_COUNTER_BAD_CRC), 1);
 	assert_int_equal(only_error(b, NONCE_A).number, FIRST + 1);
 }
