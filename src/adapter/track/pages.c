@@ -1,9 +1,9 @@
 /* The memory of tracked ranges. A process may have 65,530 mappings (vm.max_map_count) and many more
  * ranges, so those of one size share a slab: a memory file, its alias and its twins, one mapping
  * each. The first slab of a size has one room, each of the next twice as many as the one before.
- * The view of a range is a mapping of its own; but the kernel joins it with that of the range beside it
- * if their rooms are side by side as well, which rooms and addresses taken one after the other
- * are. */
+ * The view of a range is a mapping of its own; but the kernel joins it with that of the range
+ * beside it if their rooms are side by side as well, which rooms and addresses taken one after the
+ * other are. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
