@@ -1038,8 +1038,8 @@ HDL_API int hdl_eec_create(struct hdl_rdd *rdd, struct hdl_eec **out);
  * or 1). From any state to RESET or ERR: no other attributes; messages that wait for the context
  * fail.
  *
- * The other end is reached only by network packets; within one machine this requires
- * HEDDLE_LOCAL=off.
+ * On one machine the packets go through shared memory, otherwise over the network; what happens is
+ * the same.
  *
  * A message that cannot be delivered fails alone: its completion says why
  * (HDL_WC_REM_INV_RD_REQ_ERR: no such queue pair in the domain, or not its Q_Key;
@@ -1051,9 +1051,10 @@ HDL_API int hdl_eec_create(struct hdl_rdd *rdd, struct hdl_eec **out);
  *
  * Owner: nothing changes hands.
  * Threads: any.
- * Blocks: no.
+ * Blocks: until the node agent has introduced the peer, in the transition to RTR.
  * Returns: 0; -HDL_EPERM no such transition; -HDL_EINVAL an attribute is missing, not allowed or
- * out of range; -HDL_EHOSTUNREACH no network leads there; -HDL_ENOMEM. */
+ * out of range; -HDL_EHOSTUNREACH nothing leads there; -HDL_EACCES the agent refused the
+ * introduction; -HDL_ENOMEM. */
 HDL_API int hdl_eec_modify(struct hdl_eec *eec, const struct hdl_qp_attr *attr, uint32_t mask);
 
 /* hdl_eec_query - query the attributes of an end-to-end context

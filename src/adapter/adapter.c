@@ -29,6 +29,11 @@ static void sink_ci(void *context, uint32_t link, const uint8_t *frame, size_t b
 	apertures_lane(context, link, frame, bytes);
 }
 
+static void sink_packet(void *context, uint32_t link, const uint8_t *packet, size_t bytes)
+{
+	packets_take(context, link, packet, bytes);
+}
+
 static void sink_link_down(void *context, uint32_t link)
 {
 	apertures_link_down(context, link);
@@ -156,6 +161,7 @@ static int make_tables(struct hdl_adapter *adapter)
 	mpsc_init(&engine->pending);
 	engine_begin_turns(engine);
 	engine->dirty_links = LINK_NONE;
+	packets_begin(adapter);
 	engine->now_ns = clock_read(&adapter->clock);
 	timer_wheel_init(&engine->wheel, engine->now_ns);
 	engine->own = fault_own_memory();
@@ -166,6 +172,7 @@ static int make_tables(struct hdl_adapter *adapter)
 	                                    .not_ready = sink_not_ready,
 	                                    .bell = sink_bell,
 	                                    .ci = sink_ci,
+	                                    .packet = sink_packet,
 	                                    .link_down = sink_link_down,
 	                                    .context = adapter};
 	return 0;

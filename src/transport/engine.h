@@ -39,7 +39,8 @@
  * that posts to another queue pair waits. */
 #define ENGINE_TURN_BYTES (1u << 20)
 #define ENGINE_QPN_BITS   24u
-#define ENGINE_MAX_PORTS  32u /* networks that an adapter is on at the same time */
+#define ENGINE_MAX_PORTS  32u              /* networks that an adapter is on at the same time */
+#define ENGINE_LANES_PORT ENGINE_MAX_PORTS /* the port of paths through lanes (PATH_LANE) */
 /* Runs in which the normal class has work and comes before bulk data, until bulk data comes first
  * once. */
 #define ENGINE_BULK_EVERY 8u
@@ -90,6 +91,8 @@ struct engine_sink {
 	void (*bell)(void *context, uint32_t link);
 	/* CI packets came on @link; the peer may change them. May send frames. NULL: dropped. */
 	void (*ci)(void *context, uint32_t link, const uint8_t *frame, size_t bytes);
+	/* An InfiniBand packet came in a frame on @link; the peer may change it. NULL: dropped. */
+	void (*packet)(void *context, uint32_t link, const uint8_t *packet, size_t bytes);
 	/* The peer of @link has gone. NULL: the adapter does not want to know. */
 	void (*link_down)(void *context, uint32_t link);
 	void *context;
@@ -172,8 +175,8 @@ struct engine {
 	struct own_memory own;
 	struct engine_sink sink;
 	/* What sends packets (path.h), by port: carrier_count entries. NULL: the port carries no
-	 * packets. */
-	const struct carrier *carriers[ENGINE_MAX_PORTS];
+	 * packets. The last entry is not a network: it puts packets into lanes. */
+	const struct carrier *carriers[ENGINE_MAX_PORTS + 1];
 	uint32_t carrier_count;
 	uint8_t last_port; /* that of the last packet */
 	/* A carrier supports multicast groups, which may have members on the network too. */

@@ -9,6 +9,7 @@
  *   PATH_LID     LRH, perhaps GRH    ICRC, VCRC        none yet
  *   PATH_ROUTE   a source route      CRC-32C           none yet
  *   PATH_CELL    IP, UDP; Ethernet   nothing: own CRC  adapter/net/cell_port.c, the simulator
+ *   PATH_LANE    a frame              nothing           adapter/reach/packets.c
  *   PATH_STREAM  none: packets have no place on a byte stream (stream.h), but addresses do */
 #ifndef TRANSPORT_PATH_H
 #define TRANSPORT_PATH_H
@@ -25,6 +26,7 @@ enum path_kind {
 	PATH_LID,    /* between LIDs of an InfiniBand subnet, on a service level */
 	PATH_ROUTE,  /* along a list of output ports */
 	PATH_CELL,   /* cells: between MAC addresses, which packets of another network carry */
+	PATH_LANE,   /* packets in the frames of a lane, to another process of this machine */
 	PATH_STREAM, /* through one connection */
 };
 
@@ -41,6 +43,10 @@ struct path {
 			uint8_t to[6], from[6]; /* to: all ones where it is not known */
 			bool framed;            /* received: they are those of an Ethernet frame */
 		} cell;                         /* PATH_CELL */
+		struct {
+			struct roce_path ip; /* for captures */
+			uint32_t link, epoch;
+		} lane; /* PATH_LANE */
 	};
 };
 
@@ -54,6 +60,8 @@ static inline bool path_matches(const struct path *path, const struct path *came
 	case PATH_CELL:
 		return memcmp(came->ip.sgid, path->ip.dgid, IB_GID_BYTES) == 0 &&
 		       memcmp(came->ip.dgid, path->ip.sgid, IB_GID_BYTES) == 0;
+	case PATH_LANE:
+		return came->lane.link == path->lane.link && came->lane.epoch == path->lane.epoch;
 	default:
 		return false; /* no connection has such a path */
 	}

@@ -129,7 +129,11 @@ static int rd_context_modify(struct hdl_eec *eec, const struct hdl_qp_attr *attr
 		return -HDL_EINVAL;
 	if (mask & HDL_QP_AV) {
 		struct hdl_gid gid = adapter_address(&attr->ah);
-		if (!wire_reaches(adapter, &gid))
+		uint32_t dest = mask & HDL_QP_DEST_QPN ? attr->dest_qpn : eec->qp.attr.dest_qpn;
+		bool on_wire = wire_reaches(adapter, &gid);
+		/* Where the node exists, but not the process, nothing will be answered. */
+		if (!on_wire && adapter_find_link(adapter, &gid, dest) == LINK_NONE &&
+		    !adapter_knows_node(adapter, &gid))
 			return -HDL_EHOSTUNREACH;
 		if (attr->path_mtu > net_mtu(adapter)) {
 			why_too_large("an end-to-end context", attr->path_mtu, net_mtu(adapter));
@@ -137,7 +141,8 @@ static int rd_context_modify(struct hdl_eec *eec, const struct hdl_qp_attr *attr
 		}
 		if (qp_make_reads(&eec->qp, attr->max_dest_rd_atomic) != 0)
 			return -HDL_ENOMEM;
-		eec->ib.path = wire_path(adapter, &attr->ah, eec->qp.qpn, attr->dest_qpn);
+		eec->ib.path = on_wire ? wire_path(adapter, &attr->ah, eec->qp.qpn, dest)
+		                       : packets_path(adapter, &attr->ah, dest);
 		eec->ib.mtu = attr->path_mtu;
 		engine_serve(&eec->rdd->pd->adapter->engine, &eec->qp,
 		             service_class(attr->ah.traffic_class));
@@ -154,9 +159,16 @@ int hdl_eec_modify(struct hdl_eec *eec, const struct hdl_qp_attr *attr, uint32_t
 	if (eec == NULL || eec->magic != MAGIC_EEC || attr == NULL ||
 	    (mask & ~(uint32_t)HDL_QP_ATTR_ALL))
 		return -HDL_EINVAL;
-	adapter_lock(eec->rdd->pd->adapter);
+	struct hdl_adapter *adapter = eec->rdd->pd->adapter;
+	struct hdl_gid to = adapter_address(&attr->ah);
+	bool connects = (mask & HDL_QP_AV) && (mask & HDL_QP_DEST_QPN) && !wire_only(adapter);
+	if ((mask & HDL_QP_AV) && net_has_packets(&adapter->net))
+		agent_locate(adapter, &to);
+	if (connects && agent_reach(adapter, &to, attr->dest_qpn) == -HDL_EACCES)
+		return -HDL_EACCES;
+	adapter_lock(adapter);
 	int result = rd_context_modify(eec, attr, mask);
-	adapter_unlock(eec->rdd->pd->adapter);
+	adapter_unlock(adapter);
 	return result;
 }
 

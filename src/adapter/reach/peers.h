@@ -16,6 +16,8 @@
 #include "port/agentmsg.h"
 #include "transport/copy.h"
 #include "transport/engine.h"
+#include "transport/local/frame.h"
+#include "transport/path.h"
 
 #define ADAPTER_MAX_ALIASES 256u
 
@@ -52,6 +54,14 @@ struct alias {
 	bool doubtful;
 };
 
+/* The carrier of packets in lanes (packets.c), and the packet that it has reserved. */
+struct lane_packets {
+	struct carrier carrier;
+	uint8_t *record; /* in the lane; NULL: in scratch, it goes to nobody */
+	size_t bytes;
+	uint8_t scratch[FRAME_MAX_PACKET];
+};
+
 /* Under the drive lock, unless a comment says otherwise. */
 struct peers {
 	struct link links[HDL_MAX_PEERS]; /* engine.links */
@@ -60,12 +70,21 @@ struct peers {
 	uint32_t alias_count;
 	struct segments segments; /* memory of ours that peers map */
 	struct unmapped unmapped; /* and who notices that the program unmaps it */
+	struct lane_packets packets;
 
 	/* Set when the adapter is opened. */
 	struct tables tables; /* ours, which peers map read-only; its parts have their own rules */
 	uint64_t probe;       /* peers read it to test whether they can access our memory */
 	bool by_target, by_value; /* struct adapter_env */
 };
+
+/* --- packets.c --- */
+void packets_begin(struct hdl_adapter *adapter);
+/* The path through the lane to the context @number, or to nobody. With the drive lock. */
+struct path packets_path(const struct hdl_adapter *adapter, const struct hdl_ah_attr *ah,
+                         uint32_t number);
+/* A frame with a packet came on link @index. With the drive lock. */
+void packets_take(struct hdl_adapter *adapter, uint32_t index, const uint8_t *body, size_t bytes);
 
 /* --- peers.c --- */
 /* Protects which adapters of this process know each other. Taken before any drive lock. */

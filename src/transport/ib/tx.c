@@ -36,7 +36,7 @@ uint8_t *ib_begin_packet(struct engine *engine, const struct path *path,
 {
 	size_t header = ib_transport_header_bytes(packet);
 	size_t bytes = header + packet->payload_bytes + ib_pad_bytes(packet->payload_bytes);
-	assert(path->port < ENGINE_MAX_PORTS);
+	assert(path->port <= ENGINE_LANES_PORT);
 	const struct carrier *carrier = engine->carriers[path->port];
 	if (carrier == NULL)
 		return NULL;

@@ -26,6 +26,7 @@ enum frame_kind {
 	FRAME_BURST,    /* body: num_sge messages of kind FRAME_SEND, numbered from msn on, each a
 	                frame_item and its data */
 	FRAME_CI,       /* body: CI packets (wire/ci.h) */
+	FRAME_PACKET,   /* body: an InfiniBand packet without its ICRC (reliable datagrams) */
 	FRAME_KIND_COUNT
 };
 
@@ -119,6 +120,8 @@ struct frame_datagram {
 #define FRAME_MAX_DATA  4096u
 #define FRAME_MAX_PART  16384u
 #define FRAME_MAX_BYTES (sizeof(struct frame) + sizeof(struct frame_target) + FRAME_MAX_PART)
+/* An InfiniBand packet: the largest payload, and room for every header. */
+#define FRAME_MAX_PACKET (4096u + 128u)
 /* Messages up to this length that are posted together share frames of up to this many bytes. */
 #define FRAME_BURST_ITEM  128u
 #define FRAME_BURST_BYTES 1024u

@@ -92,6 +92,8 @@ static bool is_well_formed(const struct arrival *a)
 	size_t rest = a->body_bytes - fixed[f->kind];
 	if (f->kind == FRAME_CI)
 		return rest == f->length;
+	if (f->kind == FRAME_PACKET)
+		return rest == f->length && rest <= FRAME_MAX_PACKET;
 	bool has_data = f->kind == FRAME_SEND || f->kind == FRAME_WRITE || f->kind == FRAME_READ ||
 	                f->kind == FRAME_DATAGRAM || f->kind == FRAME_DATA;
 	bool part = (f->flags & FRAME_MORE) != 0 || f->offset != 0 || f->kind == FRAME_DATA;
@@ -145,6 +147,11 @@ static void local_rx_take(struct engine *engine, const struct arrival *a)
 	if (a->frame.kind == FRAME_CI) {
 		if (engine->sink.ci != NULL)
 			engine->sink.ci(engine->sink.context, a->link, a->body, a->body_bytes);
+		return;
+	}
+	if (a->frame.kind == FRAME_PACKET) {
+		if (engine->sink.packet != NULL)
+			engine->sink.packet(engine->sink.context, a->link, a->body, a->body_bytes);
 		return;
 	}
 	struct qp *qp = engine_find_qp(engine, a->frame.to_qpn);

@@ -84,6 +84,10 @@ static void a_frame_that_makes_no_sense(void **state)
 	        {{.kind = FRAME_BURST, .num_sge = 1}, 4},
 	        {{.kind = FRAME_BURST, .num_sge = 1}, 8}, /* the item says more than follows */
 	        {{.kind = FRAME_ANSWER}, 8},
+	        {{.kind = FRAME_PACKET, .length = 24}, 23},
+	        {{.kind = FRAME_PACKET, .length = FRAME_MAX_PACKET + 1}, FRAME_MAX_PACKET + 1},
+	        {{.kind = FRAME_PACKET, .length = 11}, 11}, /* no packet, */
+	        {{.kind = FRAME_PACKET, .length = 16}, 16}, /* and one of a connection */
 	        {{.kind = 0}, 0},
 	        {{.kind = FRAME_KIND_COUNT}, 0},
 	};
