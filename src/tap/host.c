@@ -297,7 +297,7 @@ static enum host_source host_judge(struct tap *tap, const uint8_t mac[LAN_MAC_BY
 	*token = TOKEN_FOLLOW;
 	if (memcmp(mac, host->mac, LAN_MAC_BYTES) == 0)
 		return SOURCE_OURS;
-	if (tap->options->bridge && macs_use(&host->behind, mac, 1, now_s))
+	if (tap->options->bridge && macs_use_recent(&host->behind, mac, 1, now_s))
 		return SOURCE_OURS;
 	if (host_was_refused(host, mac))
 		return SOURCE_FOREIGN;
@@ -340,8 +340,9 @@ static void host_told_mac(struct tap *tap, uint64_t token, bool agreed)
 		memcpy(host->refused_mac, host->wanted, LAN_MAC_BYTES);
 		host->refused_ns = clock_now_ns();
 	} else if (token == TOKEN_MORE) {
-		macs_claim(&host->behind, host->wanted, 1,
-		           (uint32_t)(clock_now_ns() / 1000000000ull));
+		uint32_t now_s = (uint32_t)(clock_now_ns() / 1000000000ull);
+		macs_claim(&host->behind, host->wanted, 1, now_s);
+		macs_use(&host->behind, host->wanted, 1, now_s);
 	} else {
 		memcpy(host->mac, host->wanted, sizeof(host->mac));
 		host->learned = !host_sees_mac(tap);

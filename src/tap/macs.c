@@ -88,6 +88,13 @@ bool macs_use(struct macs *macs, const uint8_t mac[6], uint32_t port, uint32_t n
 	return true;
 }
 
+bool macs_use_recent(struct macs *macs, const uint8_t mac[6], uint32_t port, uint32_t now_s)
+{
+	const struct macs_entry *entry = macs_look(macs, mac);
+	return entry != NULL && now_s - entry->seen_s <= MACS_FORGET_S - MACS_FLIGHT_S &&
+	       macs_use(macs, mac, port, now_s);
+}
+
 uint32_t macs_list(const struct macs *macs, uint32_t port, uint8_t (*list)[6], uint32_t max)
 {
 	uint32_t count = 0;

@@ -11,6 +11,7 @@
 #define MACS_MAX      4096u
 #define MACS_PROBES   16u /* places where an address may be */
 #define MACS_FORGET_S 300u
+#define MACS_FLIGHT_S 10u /* far more than a frame takes to the unit */
 #define MACS_LAN      0u
 #define MACS_NONE     UINT32_MAX
 
@@ -35,6 +36,9 @@ bool macs_replace(struct macs *macs, const uint8_t old[6], const uint8_t mac[6],
                   uint32_t now_s);
 /* A frame of the host at @port has @mac as its source. False: it is not one of the host's. */
 bool macs_use(struct macs *macs, const uint8_t mac[6], uint32_t port, uint32_t now_s);
+/* At the host, of the same frame before it leaves. False also if the address was silent for so long
+ * that the unit may have retired it by the time the frame arrives. */
+bool macs_use_recent(struct macs *macs, const uint8_t mac[6], uint32_t port, uint32_t now_s);
 /* The addresses of the host at @port, up to @max of them. Returns how many there are. */
 uint32_t macs_list(const struct macs *macs, uint32_t port, uint8_t (*list)[6], uint32_t max);
 /* Take from a host an address that was silent for MACS_FORGET_S, but not @keep. False: there is

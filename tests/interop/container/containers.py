@@ -182,7 +182,7 @@ class Containers(situations.InDirectory):
         line = watch.stdout.readline()  # it has opened the device: its agent is there
         server = None
         try:
-            if watch.poll() == SKIP:
+            if line == "" and watch.wait(PATIENCE) == SKIP:
                 self.skipTest(watch.stderr.read().strip())
             self.assertIn("heddle0", line)
             port = str(free_port())

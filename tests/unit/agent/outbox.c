@@ -161,7 +161,7 @@ static void a_process_that_reads_gets_everything_at_once(void **state)
 static int jam(void)
 {
 	struct rlimit limit = {LIMIT, LIMIT};
-	int ends[2], fds[4] = {rig.fd, rig.fd, rig.fd, rig.fd}, count;
+	int ends[2], fds[UNIXSOCK_MAX_FDS] = {rig.fd, rig.fd, rig.fd, rig.fd}, count;
 	char bytes[8] = "";
 	if (setrlimit(RLIMIT_NOFILE, &limit) != 0 ||
 	    (geteuid() == 0 && setresuid(65534, 65534, 65534) != 0) ||

@@ -99,6 +99,13 @@ static void pp6_a_host_with_several_addresses(void **state)
 	assert_int_equal(macs_find(&table, mac_of(3), 0), MACS_NONE);
 	assert_false(macs_retire(&table, 1, first, MACS_FORGET_S + 1));
 	assert_true(macs_retire(&table, 1, first, MACS_FORGET_S + 11));
+	/* A host asks again before the unit can have retired the address. */
+	assert_true(macs_use_recent(&table, first, 1, MACS_FORGET_S - 20));
+	assert_false(macs_use_recent(&table, first, 2, MACS_FORGET_S - 19));
+	assert_true(macs_use_recent(&table, first, 1, 2 * MACS_FORGET_S - 30));
+	assert_false(macs_use_recent(&table, first, 1, 3 * MACS_FORGET_S - 39));
+	assert_true(macs_use(&table, first, 1, 3 * MACS_FORGET_S - 39));
+	assert_true(macs_use_recent(&table, first, 1, 3 * MACS_FORGET_S - 38));
 	assert_false(macs_retire(&table, 1, first, 100 * MACS_FORGET_S)); /* its own stays */
 	assert_int_equal(macs_find(&table, first, 0), 1);
 	assert_int_equal(macs_find(&table, mac_of(4), 0), 2);
