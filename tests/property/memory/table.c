@@ -16,6 +16,7 @@
 
 #include "base/bitmap.h"
 #include "base/prng.h"
+#include "memory/judge.h"
 #include "memory/tpt.h"
 #include "model.h"
 
@@ -31,7 +32,7 @@ struct world {
 	uint64_t pages[MODEL_MAX_PAGES + 8];
 	/* What came up: everything must, else the generator is lame. */
 	uint64_t seen[HDL_DETAIL_COUNT], acted[TPT_DROP + 1];
-	uint64_t full, said_yes, lined_up, gone;
+	uint64_t full, said_yes, short_ways, lined_up, gone;
 };
 
 static uint64_t below(struct world *w, uint64_t bound)
@@ -370,6 +371,52 @@ static void compare_bytes(struct world *w, const struct tpt_grant *grant,
 	assert_true(done == covered && (covered == grant->length - places[2] || count == 4));
 }
 
+/* The bytes of a message that came in by one of the short ways. */
+static void compare_run(struct world *w, const struct model_entry *e, uint64_t host,
+                        uint64_t offset, uint64_t length)
+{
+	if (length == 0)
+		return;
+	const uint64_t places[] = {0, length - 1, below(w, length)};
+	for (int i = 0; i < 3; i++)
+		assert_true(host + places[i] == model_host(&w->model, e, offset + places[i]));
+}
+
+/* The short ways of judge.h grant nothing that the full check refuses, nothing that is for one
+ * message, and lead to the same bytes. What lies in one run they know, the peer's table like our
+ * own, and once more for as long as the entry stays as it is. */
+static void compare_short_ways(struct world *w, const struct tpt_request *req,
+                               const struct model_entry *e, enum hdl_detail verdict,
+                               uint64_t offset)
+{
+	uint64_t own, peer, again;
+	struct tpt_memo memo;
+	bool granted = tpt_own_run(&w->tpt, req, &own);
+	assert_int_equal(tpt_peer_run(&w->tpt.view, req, &peer, &memo), granted);
+	if (verdict != HDL_DETAIL_NONE || (e->access & HDL_ACCESS_ONE_TOUCH)) {
+		assert_false(granted);
+		return;
+	}
+	const struct model_entry *of = e->type == TPT_WINDOW ? &w->model.entries[e->region] : e;
+	if (of->page_bytes == 0)
+		assert_true(granted);
+	if (!granted)
+		return;
+	w->short_ways++;
+	assert_true(own == peer);
+	compare_run(w, e, own, offset, req->length);
+	uint64_t at = below(w, e->length | 1), length = below(w, (e->length - at) | 1);
+	assert_true(
+	        tpt_peer_run_again(&w->tpt.view, &memo, req->addr - offset + at, length, &again));
+	compare_run(w, e, again, at, length);
+	length = e->length - at + 1 + below(w, 3); /* beyond the end, or before the beginning */
+	assert_false(
+	        tpt_peer_run_again(&w->tpt.view, &memo, req->addr - offset + at, length, &again));
+	if (req->addr != offset)
+		assert_false(
+		        tpt_peer_run_again(&w->tpt.view, &memo, req->addr - offset - 1, 0, &again));
+}
+
 static void step_access(struct world *w)
 {
 	struct tpt_request req = {.key = key_of_type(w, (uint8_t)below(w, 4), chance(w, 800)),
@@ -401,6 +448,7 @@ static void step_access(struct world *w)
 	uint64_t expect = 0;
 	enum hdl_detail verdict = model_check(&w->model, &req, &expect);
 	agree(w, tpt_check(&w->tpt.view, &req, &grant), verdict);
+	compare_short_ways(w, &req, e, verdict, expect);
 	if (verdict != HDL_DETAIL_NONE)
 		return;
 	assert_true(grant.offset == expect && grant.length == req.length &&
@@ -488,8 +536,8 @@ static void a_million_steps_as_the_model(void **state)
 		assert_true(w->seen[must[i]] > STEPS / 1000);
 	for (int i = 0; i <= TPT_DROP; i++)
 		assert_true(w->acted[i] > STEPS / 10000);
-	assert_true(w->said_yes > STEPS / 20 && w->full > 1000 && w->lined_up > 20 &&
-	            w->gone > 1000);
+	assert_true(w->said_yes > STEPS / 20 && w->short_ways > STEPS / 100 && w->full > 1000 &&
+	            w->lined_up > 20 && w->gone > 1000);
 	free(w);
 	free(rest);
 	free(arena);

@@ -102,9 +102,12 @@ static void ap1_base_tells_size_and_type(void **state)
 	        {.part_bits = 28, .groups[0] = {9, 0, 1}},
 	        {.part_bits = 28, .groups[0] = {31, 0, 1}},
 	        {.part_bits = 28, .groups[0] = {20, 0, 257}},
+	        {.part_bits = 59, .groups[0] = {20, 0, 1}}, /* there are not so many addresses */
 	};
-	for (size_t i = 0; i < 3; i++)
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		assert_false(outgoing_fits(&bad[i]));
+	config.part_bits = 58;
+	assert_true(outgoing_fits(&config));
 	free(table);
 	free(store);
 }
