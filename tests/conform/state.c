@@ -232,6 +232,17 @@ static void query_returns_what_was_set(void **state)
 	assert_ptr_equal(init.send_cq, w->a.scq);
 	assert_int_equal(init.cap.max_send_wr, 16);
 	assert_true(hdl_qp_number(qp) > 1 && hdl_qp_number(qp) < 1u << 24);
+	/* Nothing of the former connection is left in RESET. */
+	struct hdl_gid nobody = {0};
+	qp_go(qp, HDL_QPS_RESET);
+	assert_int_equal(hdl_qp_query(qp, &attr, NULL), 0);
+	assert_int_equal(attr.state, HDL_QPS_RESET);
+	assert_int_equal(attr.access, 0);
+	assert_int_equal(attr.dest_qpn, 0);
+	assert_int_equal(attr.rq_psn, 0);
+	assert_int_equal(attr.sq_psn, 0);
+	assert_int_equal(attr.retry_cnt, 0);
+	assert_memory_equal(&attr.ah.dgid, &nobody, sizeof(nobody));
 }
 
 /* What may be posted where. */
