@@ -76,7 +76,7 @@ static void messages_server(struct side *side, const char *name)
 		side_post(side, vi, HDL_VI_RECEIVE_QUEUE,
 		          side_fill(side, i, HDL_VI_SENDRECV, 0, 1u << 20));
 	MUST(hdl_vi_listen(side->adapter, name, NULL, &listener));
-	MUST(hdl_vi_accept(listener, vi, SIDE_WAIT_MS));
+	MUST(hdl_vi_accept(listener, vi, -1)); /* for ever */
 	for (uint32_t i = 0; i < SIZES; i++) {
 		struct hdl_vi_descriptor *descriptor = &side->descriptors[i];
 		uint32_t status = side_wait(vi, HDL_VI_RECEIVE_QUEUE, descriptor);
@@ -103,7 +103,7 @@ static void messages_client(struct side *side, const char *name, const struct hd
 	for (uint32_t i = 0; i < SIZES; i++)
 		side_post(side, vi, HDL_VI_RECEIVE_QUEUE,
 		          side_fill(side, 200 + i, HDL_VI_SENDRECV, 2u << 20, 64));
-	MUST(hdl_vi_connect(vi, to, name, SIDE_WAIT_MS));
+	MUST(hdl_vi_connect(vi, to, name, -1));
 	for (uint32_t i = 0; i < SIZES; i++) {
 		struct hdl_vi_descriptor *descriptor =
 		        side_fill(side, 100 + i,
@@ -358,7 +358,7 @@ static void datagram_client(struct side *side, const char *name, const struct hd
 		struct hdl_vi_destination nobody = {.qpn = 77};
 		CHECK(hdl_vi_post(vis[i], HDL_VI_SEND_QUEUE, side_fill_to(side, 0, 0, 1, &nobody),
 		                  side->handle) == -HDL_EHOSTUNREACH);
-		MUST(hdl_vi_resolve(vis[i], to, name, SIDE_WAIT_MS, &whom));
+		MUST(hdl_vi_resolve(vis[i], to, name, -1, &whom));
 		/* One cell, not more. */
 		CHECK(hdl_vi_post(vis[i], HDL_VI_SEND_QUEUE, side_fill_to(side, 0, 0, 257, &whom),
 		                  side->handle) == -HDL_EMSGSIZE);
