@@ -72,19 +72,13 @@ static void watch_begin(const struct segments *segments, struct segment_own *own
 		own->watched = ioctl(segments->watch, UFFDIO_REGISTER, &range) == 0;
 }
 
+/* A child that was made without fork handlers may keep the descriptor, and with it what it watches,
+ * for a while: munmap() would wait for somebody to read of it. */
 static void watch_end(const struct segments *segments, const struct segment_own *own)
 {
 	struct uffdio_range range = {own->segment.addr, own->segment.length};
 	if (segments->watch >= 0 && own->watched)
 		ioctl(segments->watch, UFFDIO_UNREGISTER, &range);
-}
-
-void segment_end_watches(struct segments *segments)
-{
-	for (uint32_t i = 0; i < SEGMENT_MAX; i++) {
-		watch_end(segments, &segments->own[i]);
-		segments->own[i].watched = false;
-	}
 }
 
 /* --- segments --- */

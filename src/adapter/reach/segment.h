@@ -136,8 +136,7 @@ bool segment_names(const struct segments *segments, uint64_t addr, uint64_t leng
  * (userfaultfd(2) with UFFD_USER_MODE_ONLY, events, and write protection of shared memory: Linux
  * 5.19). Segments that are made from then on are watched. */
 int segment_watch(struct segments *segments);
-/* From now on no unmapping of memory waits for the descriptor to be read. */
-void segment_end_watches(struct segments *segments);
+/* There are no segments any more. */
 void segment_unwatch(struct segments *segments);
 /* Read what was unmapped. False: nothing more. Without any lock. */
 bool segment_hear(int watch, struct span *range);

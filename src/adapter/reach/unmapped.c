@@ -127,9 +127,6 @@ void unmapped_end(struct hdl_adapter *adapter)
 	uint64_t one = 1;
 	if (!atomic_load(&unmapped->runs))
 		return;
-	/* First: a child that was made without fork handlers may keep the descriptor, and then what
-	 * it watches, for a while. */
-	segment_end_watches(&adapter->peers.segments);
 	if (write(unmapped->quit, &one, sizeof(one)) == sizeof(one))
 		pthread_join(unmapped->thread, NULL);
 	atomic_store(&unmapped->runs, false);

@@ -12,6 +12,8 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -493,6 +495,44 @@ static void a_peer_that_is_killed(void **state)
 	assert_int_equal(hdl_mem_free(room), 0);
 }
 
+/* A program whose shared memory was registered with an adapter, and whose child still has all of
+ * its descriptors: it was made without fork handlers. The adapter is closed, and munmap() waits for
+ * nobody who would have to hear of it. */
+static void close_and_unmap(void)
+{
+	struct hdl_open_attr attr = {.on_node = true};
+	struct hdl_adapter *adapter;
+	struct hdl_pd *pd;
+	struct hdl_mr *mr;
+	int fd;
+	unsigned char *room = map_room(NULL, MAP_SHARED, &fd);
+	if (hdl_open(&attr, &adapter) != 0 || hdl_pd_create(adapter, &pd) != 0 ||
+	    hdl_mr_register(pd, room, ROOM, RIGHTS, &mr) != 0)
+		_exit(1);
+	pid_t child = _Fork();
+	if (child == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		for (;;)
+			pause();
+	}
+	if (hdl_mr_deregister(mr) != 0 || hdl_pd_destroy(pd) != 0 || hdl_close(adapter) != 0)
+		_exit(2);
+	alarm(30); /* should it wait */
+	_exit(munmap(room, ROOM) == 0 && kill(child, SIGKILL) == 0 ? 0 : 3);
+}
+
+static void unmapping_waits_for_no_child(void **state)
+{
+	(void)state;
+	int status;
+	pid_t child = fork();
+	assert_true(child >= 0);
+	if (child == 0)
+		close_and_unmap();
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+}
+
 static void what_the_allocator_refuses(void **state)
 {
 	(void)state;
@@ -509,6 +549,15 @@ static void what_the_allocator_refuses(void **state)
 	assert_int_equal(hdl_mem_free((char *)room + 1), -HDL_EINVAL);
 	assert_int_equal(hdl_mem_free(room), 0);
 	assert_int_equal(hdl_mem_free(room), -HDL_EINVAL);
+
+	struct rlimit before, less;
+	assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+	less = before;
+	less.rlim_cur = 1ull << 30;
+	assert_int_equal(setrlimit(RLIMIT_AS, &less), 0);
+	int result = hdl_mem_alloc(1ull << 31, &room);
+	assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+	assert_int_equal(result, -HDL_ENOMEM);
 }
 
 int main(void)
@@ -525,6 +574,7 @@ int main(void)
 	        SCENARIO(many_mappings),
 	        SCENARIO(atomics_of_both_sides_add_up),
 	        SCENARIO(a_peer_that_is_killed),
+	        cmocka_unit_test(unmapping_waits_for_no_child),
 	        cmocka_unit_test(what_the_allocator_refuses),
 	};
 	signal(SIGPIPE, SIG_IGN);
