@@ -59,6 +59,31 @@ static void link_numbers_outside_their_limits_are_refused(void **state)
 	sim_destroy(rig.sim);
 }
 
+static void link_numbers_at_their_limits_are_taken(void **state)
+{
+	const struct sim_link good[] = {
+	        {0},
+	        {.delay_min_ns = SIM_MAX_DELAY_NS, .delay_max_ns = SIM_MAX_DELAY_NS},
+	        {.bandwidth_bps = SIM_MIN_BANDWIDTH_BPS},
+	        {.queue_bytes = SIM_MAX_QUEUE_BYTES},
+	        {.loss_permille = 1000},
+	        {.duplicate_permille = 1000},
+	        {.reorder_permille = 1000, .reorder_ns = SIM_MAX_DELAY_NS},
+	        {.reorder_permille = 1, .reorder_ns = 1},
+	        {.flip_permille = 1000, .flip_bits_max = SIM_MAX_FLIPS},
+	        {.flip_permille = 1, .flip_bits_max = 1},
+	        {.truncate_permille = 1000},
+	};
+
+	(void)state;
+	rig_open(&rig, 1);
+	for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++) {
+		assert_int_equal(sim_link_set(rig.sim, 0, 1, &good[i]), 0);
+		assert_int_equal(sim_link_set_all(rig.sim, &good[i]), 0);
+	}
+	sim_destroy(rig.sim);
+}
+
 static void x4_perfect_link_delivers_once_in_order_at_once(void **state)
 {
 	(void)state;
@@ -411,6 +436,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(limits_are_checked_at_creation),
 	        cmocka_unit_test(link_numbers_outside_their_limits_are_refused),
+	        cmocka_unit_test(link_numbers_at_their_limits_are_taken),
 	        cmocka_unit_test(x4_perfect_link_delivers_once_in_order_at_once),
 	        cmocka_unit_test(packet_sizes_from_nothing_to_the_largest),
 	        cmocka_unit_test(x4_delay_stays_in_its_bounds_and_keeps_order),
