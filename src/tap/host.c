@@ -17,6 +17,7 @@
 
 enum host_token {
 	TOKEN_INIT = 1,
+	TOKEN_LINK,   /* the last question before frames pass */
 	TOKEN_MAC,    /* the user has asked for the address, */
 	TOKEN_FOLLOW, /* or the interface has it; */
 	TOKEN_MORE,   /* somebody behind the interface has it */
@@ -257,7 +258,17 @@ static void host_initialised(struct tap *tap, const struct hdl_push_cfg *reply)
 	host->told_mtu = host_mtu(tap);
 	host->filter_known = host->asked = false;
 	host->groups_changed = host->heard = true;
-	host->up = host->link = true;
+	static const struct hdl_push_cfg link = {.item = HDL_PUSH_CFG_LINK};
+	if (!hdl_push_configure(host->push, &link, TOKEN_LINK))
+		hdl_push_break(host->push, "a question could not be asked");
+}
+
+/* The unit has told whether its LAN has a link: that was all. */
+static void host_begins(struct tap *tap, bool link)
+{
+	struct host *host = host_of(tap);
+	host->up = true;
+	host->link = link;
 	host_carry(tap);
 	host->connections++;
 	host->why[0] = '\0';
@@ -369,6 +380,11 @@ static void host_configured(void *context, struct hdl_push *push, uint64_t token
 			hdl_push_break(push, "the unit is silent");
 	} else if (token == TOKEN_INIT) {
 		host_initialised(tap, reply);
+	} else if (token == TOKEN_LINK) {
+		if (agreed && reply->has_value)
+			host_begins(tap, reply->up);
+		else
+			hdl_push_break(push, "the unit does not tell about its link");
 	} else if (token == TOKEN_TOLD) {
 		if (!agreed)
 			log_warn("tap %s: the LAN of %s takes frames of up to %u bytes",
@@ -544,6 +560,12 @@ static const char *host_waits_for(const struct tap *tap)
 	return host->up ? NULL : host->why;
 }
 
+static const char *host_remark(const struct tap *tap)
+{
+	const struct host *host = tap->state;
+	return host->up && !host->link ? "the LAN of its unit has no link" : NULL;
+}
+
 static json_t *host_stat(struct tap *tap)
 {
 	static const char *const modes[] = {"rdma", "send"};
@@ -621,6 +643,7 @@ static const struct hdl_push_ops host_ops = {.opened = host_opened,
 const struct tap_role tap_host = {.ops = &host_ops,
                                   .begin = host_begin,
                                   .waits_for = host_waits_for,
+                                  .remark = host_remark,
                                   .turn = host_turn,
                                   .deadline = host_deadline,
                                   .ask = host_ask,

@@ -643,10 +643,14 @@ class Sockets(Base):
         self.heddle("tap", "unit", "--lan", f"unix:{path}", node="u")
         self.assertIn(f"unit waits at {path}: nobody is there yet", self.errors)
         self.assertFalse(self.stat("unit")["interface"]["link"])
+        self.heddle("tap", "host", "u", "--unix", self.place / "vm", node="h2")
+        self.assertIn("is connected, but the LAN of its unit has no link: no frames pass yet", self.errors)
+        self.assertEqual((self.stat("vm")["up"], self.stat("vm")["link"]), (True, False))
         lan = socket.socket(socket.AF_UNIX)
         self.addCleanup(lan.close)
         lan.connect(str(path))
         self.until("somebody is there", lambda: self.stat("unit")["interface"]["link"])
+        self.until("the host knows", lambda: self.stat("vm")["link"])
 
     def test_a_lan_that_ends_and_returns(self):
         """Such as passt: the unit looks for it again, and hosts have no carrier meanwhile."""
