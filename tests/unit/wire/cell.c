@@ -239,11 +239,11 @@ static void pp2_steps(void **state)
 	        {"abbc", {CELL_PLACE, CELL_PLACE, CELL_GAP, CELL_ALONE}},
 	        {"abcc", {CELL_PLACE, CELL_PLACE, CELL_WHOLE, CELL_ALONE}},
 	        {"abABC", {CELL_PLACE, CELL_PLACE, CELL_CUT, CELL_PLACE, CELL_WHOLE}},
-	        {"aB", {CELL_PLACE, CELL_OTHER}},
+	        {"aBbc", {CELL_PLACE, CELL_OTHER, CELL_ALONE, CELL_ALONE}},
 	        {"ax", {CELL_PLACE, CELL_OTHER}},
 	        {"aabc", {CELL_PLACE, CELL_CUT, CELL_PLACE, CELL_WHOLE}},
 	        {"abs", {CELL_PLACE, CELL_PLACE, CELL_CUT_WHOLE}},
-	        {"abd", {CELL_PLACE, CELL_PLACE, CELL_DAMAGED}},
+	        {"abdc", {CELL_PLACE, CELL_PLACE, CELL_DAMAGED, CELL_ALONE}},
 	};
 	struct cell small[3], big[3], alone;
 	static uint8_t store[3][CELL_MAX_BYTES], next_store[3][CELL_MAX_BYTES], one[CELL_MAX_BYTES];

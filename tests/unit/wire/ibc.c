@@ -168,13 +168,20 @@ static void vs3_salvage(void **state)
 		int used; /* -1: too many */
 		unsigned first;
 	} rows[] = {
-	        {2, 0, false, IBC_WRONG_POINTER, 0, 0},     {2, 4, false, IBC_WRONG_POINTER, 2, 1},
-	        {2, 63, false, IBC_WRONG_POINTER, 2, 1},    {2, 3, true, IBC_WRONG_POINTER, 0, 0},
-	        {0, 2, false, IBC_WRONG_POINTER, 0, 0},     {63, 1, false, IBC_TOO_MANY_HOPS, 0, 0},
-	        {63, 5, false, IBC_TOO_MANY_HOPS, 4, 1},    {63, 0, false, IBC_TOO_MANY_HOPS, 0, 0},
-	        {255, 63, false, IBC_TOO_MANY_HOPS, 62, 1}, {63, 0, true, IBC_TOO_MANY_HOPS, -1, 0},
-	        {63, 1, true, IBC_TOO_MANY_HOPS, 62, 2},    {63, 63, true, IBC_TOO_MANY_HOPS, 0, 0},
+	        {2, 0, false, IBC_WRONG_POINTER, 0, 0},
+	        {2, 4, false, IBC_WRONG_POINTER, 2, 1},
+	        {2, 63, false, IBC_WRONG_POINTER, 2, 1},
+	        {2, 3, true, IBC_WRONG_POINTER, 0, 0},
+	        {0, 2, false, IBC_WRONG_POINTER, 0, 0},
+	        {63, 1, false, IBC_TOO_MANY_HOPS, 0, 0},
+	        {63, 5, false, IBC_TOO_MANY_HOPS, 4, 1},
+	        {63, 0, false, IBC_TOO_MANY_HOPS, 0, 0},
+	        {255, 63, false, IBC_TOO_MANY_HOPS, 62, 1},
+	        {63, 0, true, IBC_TOO_MANY_HOPS, -1, 0},
+	        {63, 1, true, IBC_TOO_MANY_HOPS, 62, 2},
+	        {63, 63, true, IBC_TOO_MANY_HOPS, 0, 0},
 	        {255, 63, true, IBC_TOO_MANY_HOPS, -1, 0},
+	        {63, 63, false, IBC_TOO_MANY_HOPS, 62, 1},
 	};
 	for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		uint8_t bytes[2 * IBC_MAX_BYTES];

@@ -226,6 +226,9 @@ static void rfc5044_4_5_mulpdu(void **state)
 	                 1442); /* what siw fills on an Ethernet with timestamps */
 	assert_int_equal(mpa_mulpdu(1461, false), 1454);
 	assert_int_equal(mpa_mulpdu(1460, true), 1442);
+	assert_int_equal(mpa_mulpdu(1024, true),
+	                 1010); /* two markers at most, whatever their phase */
+	assert_int_equal(mpa_mulpdu(1028, true), 1010);
 	assert_int_equal(mpa_mulpdu(6, false), 0);
 	assert_int_equal(mpa_mulpdu(0, true), 0);
 	assert_int_equal(mpa_mulpdu(1 << 20, false), MPA_MAX_ULPDU_BYTES);
