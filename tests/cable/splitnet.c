@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "wire/be.h"
+#include "wire/push.h"
 
 /* Frames carry their number; the rest follows from it. */
 static void splitnet_fill(uint8_t *frame, uint32_t bytes, uint64_t number)
@@ -186,6 +187,22 @@ static uint8_t *splitnet_reach(struct splitnet_end *end, const struct split_op *
 	return NULL;
 }
 
+/* What begins a transaction has a context that nothing before it had. Replies repeat theirs, in send
+ * mode the numbers of frames are contexts, and a question about the configuration that is repeated
+ * has the one it had. */
+static void splitnet_check_context(struct splitnet_end *from, const struct split_op *op)
+{
+	const uint8_t *message = op->local;
+	uint16_t function = be16_load(message);
+	uint64_t *last = &from->last_context[op->channel], context = be64_load(message + 4);
+	if (function == PUSH_FLUSH_REPLY || function == PUSH_CFG_REPLY ||
+	    function == PUSH_CFG_REQUEST || function == PUSH_SEND_DATA ||
+	    (function == PUSH_POOL_GET && from->split.config.credits))
+		return;
+	assert(context >= *last);
+	*last = context + 1;
+}
+
 /* A send arrives. False: there is no receive. */
 static bool splitnet_take(struct splitnet_end *to, const struct split_op *op)
 {
@@ -219,6 +236,8 @@ static bool splitnet_execute(struct splitnet *net, struct splitnet_event *event,
 			return true;
 		}
 		*again = !splitnet_take(to, op);
+		if (!*again)
+			splitnet_check_context(event->from, op);
 		net->overrun += *again;
 		*again &= !lossy;
 		return true;

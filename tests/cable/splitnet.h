@@ -31,6 +31,7 @@ struct splitnet_end {
 	uint32_t indications; /* receives that are posted for immediate data */
 	uint32_t in_flight[2];
 	uint64_t last_arrival_ns[2];
+	uint64_t last_context[2]; /* of what arrived at the peer, and one more */
 	bool dead;
 	/* What the user saw. */
 	bool blocked;       /* it takes no frames */

@@ -422,6 +422,9 @@ static void pp3_send_mode_waits_for_room(void **state)
 	/* The last updates were lost: they are repeated. */
 	host->split.sent_limit = host->split.sent_number;
 	assert_false(splitnet_send(host, 100));
+	net.now_ns = split_deadline(&host->split);
+	split_pump(&host->split, net.now_ns);
+	assert_true(split_deadline(&host->split) > net.now_ns); /* it has asked, not a bit later */
 	splitnet_run(&net, net.now_ns + 100 * MS);
 	assert_true(splitnet_send(host, 100));
 	splitnet_run(&net, net.now_ns + 100 * MS);
@@ -579,6 +582,14 @@ static void pp5_limits_are_reached(void **state)
 	assert_false(split_offer(&net.end[0].split, &plan));
 	plan.elements = 10;
 	assert_true(split_offer(&net.end[0].split, &plan));
+	splitnet_run(&net, 10 * MS);
+	exchange(1000);
+	close_net();
+
+	config[0].plans[0].elements = SPLIT_MAX_ELEMENTS; /* one pool of them all */
+	plan.elements = 1;
+	splitnet_open(&net, 8, config);
+	assert_false(split_offer(&net.end[0].split, &plan));
 	splitnet_run(&net, 10 * MS);
 	exchange(1000);
 	close_net();
