@@ -187,9 +187,9 @@ static uint8_t *splitnet_reach(struct splitnet_end *end, const struct split_op *
 	return NULL;
 }
 
-/* What begins a transaction has a context that nothing before it had. Replies repeat theirs, in send
- * mode the numbers of frames are contexts, and a question about the configuration that is repeated
- * has the one it had. */
+/* What begins a transaction has a context that nothing before it had. Replies repeat theirs, in
+ * send mode the numbers of frames are contexts, and a question about the configuration that is
+ * repeated has the one it had. */
 static void splitnet_check_context(struct splitnet_end *from, const struct split_op *op)
 {
 	const uint8_t *message = op->local;
