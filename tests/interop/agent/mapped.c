@@ -495,9 +495,9 @@ static void a_peer_that_is_killed(void **state)
 	assert_int_equal(hdl_mem_free(room), 0);
 }
 
-/* A program whose shared memory was registered with an adapter, and whose child still has all of
- * its descriptors: it was made without fork handlers. The adapter is closed, and munmap() waits for
- * nobody who would have to hear of it. */
+/* A program that had two pieces of shared memory registered with an adapter, one after the other,
+ * and whose child still has all of its descriptors: it was made without fork handlers. The adapter
+ * is closed, and munmap() waits for nobody who would have to hear of it. */
 static void close_and_unmap(void)
 {
 	struct hdl_open_attr attr = {.on_node = true};
@@ -505,9 +505,11 @@ static void close_and_unmap(void)
 	struct hdl_pd *pd;
 	struct hdl_mr *mr;
 	int fd;
+	unsigned char *former = map_room(NULL, MAP_SHARED, &fd);
 	unsigned char *room = map_room(NULL, MAP_SHARED, &fd);
 	if (hdl_open(&attr, &adapter) != 0 || hdl_pd_create(adapter, &pd) != 0 ||
-	    hdl_mr_register(pd, room, ROOM, RIGHTS, &mr) != 0)
+	    hdl_mr_register(pd, former, ROOM, RIGHTS, &mr) != 0 ||
+	    hdl_mr_reregister(mr, pd, room, ROOM, RIGHTS) != 0)
 		_exit(1);
 	pid_t child = _Fork();
 	if (child == 0) {
@@ -518,7 +520,9 @@ static void close_and_unmap(void)
 	if (hdl_mr_deregister(mr) != 0 || hdl_pd_destroy(pd) != 0 || hdl_close(adapter) != 0)
 		_exit(2);
 	alarm(30); /* should it wait */
-	_exit(munmap(room, ROOM) == 0 && kill(child, SIGKILL) == 0 ? 0 : 3);
+	_exit(munmap(former, ROOM) == 0 && munmap(room, ROOM) == 0 && kill(child, SIGKILL) == 0
+	              ? 0
+	              : 3);
 }
 
 static void unmapping_waits_for_no_child(void **state)
