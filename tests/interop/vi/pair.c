@@ -295,7 +295,12 @@ static void plain_server(struct side *side, const char *name)
 static void plain_client(struct side *side, const char *name, const struct hdl_gid *to)
 {
 	struct hdl_vi *wrong = side_vi(side, BOTH);
+	struct hdl_vi_descriptor *stays = side_fill(side, 5, HDL_VI_SENDRECV, 8192, 64);
+	void *done;
+	side_post(side, wrong, HDL_VI_RECEIVE_QUEUE, stays);
 	CHECK(hdl_vi_connect(wrong, to, name, SIDE_WAIT_MS) == -HDL_ECONNREFUSED);
+	CHECK(side_status(stays) == 0);
+	CHECK(hdl_vi_done(wrong, HDL_VI_RECEIVE_QUEUE, &done) == -HDL_EAGAIN);
 	uint32_t now;
 	MUST(hdl_vi_query(wrong, &now));
 	CHECK(now == HDL_VI_IDLE);
