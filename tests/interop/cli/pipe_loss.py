@@ -1,5 +1,6 @@
 #!/usr/bin/python3
 """tar c . | heddle pipe between two network namespaces on a line that loses 1 % of the packets: what comes out equals its source (AP8).
+And between two programs of one of them.
 
   pipe_loss.py HEDDLE HEDDLED SOURCE
 
@@ -105,6 +106,23 @@ def carry(hosts, line, folder):
     return 0 if same and sent.stat().st_size > 1 << 20 and line.lost > line.passed / 400 > 1 else 1
 
 
+def own_node(hosts, folder):
+    """127.0.0.1 names the own node over the wire, too, also if its address is none of the loopback interface."""
+    there = Path(folder) / "own"
+    pipe = f"env HEDDLE_LOCAL=off {HEDDLE} pipe"
+    server = start(hosts[0], 0, folder, f"exec {pipe} --listen {PORT + 1} </dev/null >{there}")
+    for _ in range(100):
+        client = start(hosts[0], 0, folder, f"echo hello | {pipe} 127.0.0.1:{PORT + 1}", stderr=subprocess.PIPE)
+        error = client.communicate(timeout=100)[1]
+        if client.returncode == 0 or server.poll() is not None:
+            break
+        time.sleep(0.05)
+    if client.returncode != 0 or server.wait(timeout=60) != 0 or there.read_bytes() != b"hello\n":
+        print(f"own node: client {client.returncode}, server {server.poll()}: {error.decode()}")
+        return 1
+    return 0
+
+
 def main():
     if len(sys.argv) < 5:
         return outside()
@@ -116,7 +134,7 @@ def main():
         hosts = []
         try:
             hosts = make_hosts()
-            return carry(hosts, Line(), folder)
+            return carry(hosts, Line(), folder) or own_node(hosts, folder)
         finally:
             for host in hosts:
                 host.kill()

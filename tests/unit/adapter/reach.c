@@ -342,6 +342,18 @@ static void with_the_kernel(void **state)
 	assert_int_equal(munmap(theirs, 4096), 0);
 	assert_false(memory.copy_short(reach, MOVE_TO_PEER, own, there, 8));
 	assert_false(memory.copy_short(reach, MOVE_FROM_PEER, own, there, 8));
+	/* Whose memory is not there: constants of ours can be sent, but not received into. */
+	static const uint64_t constant = 5;
+	struct span gone = {there, 8}, mine = {own, 8}, fixed = {(uint64_t)(uintptr_t)&constant, 8};
+	assert_int_equal(fault_install(), 0);
+	assert_int_equal(memory.ops.copy(reach, MOVE_TO_PEER, &gone, 1, &fixed, 1),
+	                 MOVE_TARGET_GONE);
+	assert_int_equal(memory.ops.copy(reach, MOVE_FROM_PEER, &mine, 1, &gone, 1),
+	                 MOVE_SOURCE_GONE);
+	assert_int_equal(memory.ops.copy(reach, MOVE_TO_PEER, &mine, 1, &gone, 1),
+	                 MOVE_SOURCE_GONE);
+	assert_int_equal(memory.ops.copy(reach, MOVE_FROM_PEER, &fixed, 1, &mine, 1),
+	                 MOVE_TARGET_GONE);
 	reach_end(reach);
 }
 
