@@ -918,11 +918,13 @@ HDL_API int hdl_qp_create(struct hdl_pd *pd, struct hdl_qp_init_attr *attr, stru
  * parts of each read, alternate between the paths. When one path stops carrying packets, the other
  * one carries all of them until the first works again. Both ends must be Heddle and must request
  * striping with the same number: each end buffers that many packets of the path MTU to restore
- * their order.
+ * their order. With HEDDLE_STRIPE=on (heddle(1), --stripe) a connection that is brought to RTR
+ * without an alternate path gets one and uses both, if its other end agrees. An alternate path
+ * cannot be changed while it is used so.
  *
  * Owner: nothing changes hands.
  * Threads: any.
- * Blocks: no.
+ * Blocks: until node agents have answered, when a connection begins.
  * Returns: 0; -HDL_EPERM no such transition; -HDL_EINVAL an attribute is missing, not allowed or
  * out of range; -HDL_EHOSTUNREACH; -HDL_EACCES the kernel denies access to the peer's memory. */
 HDL_API int hdl_qp_modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask);

@@ -61,6 +61,8 @@ struct port_entry {
 #define AGENT_REFUSED_PER_S 1024u
 /* For how many requests a node remembers the process, for a REJ that does not name it. */
 #define AGENT_ASKED 1024u
+/* How many peers without an answer a node remembers (stripe.c). */
+#define AGENT_SILENT 16u
 
 struct wire;
 struct ci_wire;   /* aperture.c */
@@ -90,8 +92,15 @@ struct node_entry {
 	struct early *early;    /* requests that wait for a listener */
 	uint32_t notice_count, early_count;
 	struct limits *limits; /* NULL: no datagram has arrived yet */
-	uint8_t taken[16];     /* the node's loopback address if another user holds it; else zero */
-	uint32_t taken_by;     /* that user */
+	/* Questions to other nodes (stripe.c), and who answered none lately. */
+	struct stripe_ask *stripe_asks;
+	uint32_t stripe_count;
+	struct {
+		uint8_t gid[16];
+		uint64_t until_ns;
+	} silent[AGENT_SILENT];
+	uint8_t taken[16]; /* the node's loopback address if another user holds it; else zero */
+	uint32_t taken_by; /* that user */
 };
 
 /* A descriptor in the agent's epoll set: the first member of what it belongs to, and the data of
@@ -121,7 +130,8 @@ struct client {
 	uint32_t wire;      /* the wire that it wants: enum agent_wire */
 	uint32_t wire_count;
 	struct udp_address wire_addresses[UDP_MAX_ADDRESSES];
-	bool cells; /* it has sockets for cells, too */
+	bool cells;   /* it has sockets for cells, too */
+	bool stripes; /* its connections use two paths where the peer's do (stripe.c) */
 	char node_name[AGENT_NAME_MAX];
 	struct agent *agent;
 	struct queued *queue; /* messages that wait for room in its socket (outbox.c) */
@@ -253,7 +263,8 @@ extern const struct agent_service vswitch_service;   /* vswitch.c */
 extern const struct agent_service oob_service;       /* oob.c */
 extern const struct agent_service aperture_service;  /* aperture.c */
 
-extern const struct agent_service sctp_service; /* sctp.c */
+extern const struct agent_service sctp_service;   /* sctp.c */
+extern const struct agent_service stripe_service; /* stripe.c */
 
 /* sctp.c: close the sockets of @node's SCTP. */
 void sctp_wires_close(struct node_entry *node);

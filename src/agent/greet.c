@@ -190,6 +190,7 @@ static void names_hello(struct agent *agent, struct client *client, struct agent
 	client->wire = msg->u.hello.wire;
 	client->wire_count = msg->u.hello.wire_count;
 	client->cells = msg->u.hello.cells != 0;
+	client->stripes = msg->u.hello.stripes != 0;
 	memcpy(client->wire_addresses, msg->u.hello.wires, sizeof(client->wire_addresses));
 	if (client->wish >= 0 && agent->wire_ns == 0)
 		agent->wire_ns = clock_now_ns() + AGENT_WIRE_GRACE_NS;

@@ -15,8 +15,8 @@
 #include "wire/ib_cm.h"
 #include "wire/ib_opcode.h"
 
-static void management_send_datagram(struct node_entry *node, const uint8_t from[16],
-                                     const uint8_t to[16], const uint8_t *mad)
+void management_datagram(struct node_entry *node, const uint8_t from[16], const uint8_t to[16],
+                         const uint8_t *mad)
 {
 	struct roce_path path = {0};
 	struct ib_packet packet = {.bth = {.opcode = IB_UD + IB_OP_SEND_ONLY,
@@ -28,7 +28,7 @@ static void management_send_datagram(struct node_entry *node, const uint8_t from
 	                           .payload_bytes = MAD_BYTES};
 	memcpy(path.sgid, from, sizeof(path.sgid));
 	memcpy(path.dgid, to, sizeof(path.dgid));
-	wire_send(node, &path, &packet); /* one that cannot be sent is lost, as on the network */
+	wire_send(node, &path, &packet);
 }
 
 /* --- limits for peers on the network --- */
@@ -189,7 +189,7 @@ static void management_keep(struct client *client, const struct agent_msg *msg, 
 static bool management_hand_over(struct node_entry *node, struct notice *notice)
 {
 	if (!notice->sent)
-		management_send_datagram(node, notice->own, notice->gid, notice->mad);
+		management_datagram(node, notice->own, notice->gid, notice->mad);
 	if (node->notice_count >= AGENT_MAX_NOTICES) {
 		free(notice);
 		return false;
@@ -250,7 +250,7 @@ static uint64_t repeat(struct node_entry *node, uint64_t now)
 		if (notice->due_ns <= now) {
 			notice->tries--;
 			notice->due_ns = now + ib_cm_time_ns(IB_CM_RESPONSE_TIMEOUT);
-			management_send_datagram(node, notice->own, notice->gid, notice->mad);
+			management_datagram(node, notice->own, notice->gid, notice->mad);
 		}
 		first = notice->due_ns < first ? notice->due_ns : first;
 		at = &notice->next;
@@ -285,16 +285,14 @@ static bool management_send_dreq(struct client *client, const struct agent_msg *
 	if ((msg->u.cm.options & AGENT_CM_LAST) == 0) {
 		if (notice != NULL)
 			notice->sent = true;
-		management_send_datagram(client->node, msg->u.cm.own, msg->u.cm.gid,
-		                         msg->u.cm.data);
+		management_datagram(client->node, msg->u.cm.own, msg->u.cm.gid, msg->u.cm.data);
 		return false;
 	}
 	notice = management_take(client, number);
 	if (notice == NULL)
 		notice = make_notice(msg, number);
 	if (notice == NULL) {
-		management_send_datagram(client->node, msg->u.cm.own, msg->u.cm.gid,
-		                         msg->u.cm.data);
+		management_datagram(client->node, msg->u.cm.own, msg->u.cm.gid, msg->u.cm.data);
 		return false;
 	}
 	notice->slot = client->slot;
@@ -321,7 +319,7 @@ static bool pass_out(struct client *client, const struct agent_msg *msg)
 		management_forget(client, message.u.drep.local_id);
 	else if (known && message.kind == IB_CM_REJ)
 		management_forget(client, message.u.rej.local_id);
-	management_send_datagram(client->node, msg->u.cm.own, msg->u.cm.gid, msg->u.cm.data);
+	management_datagram(client->node, msg->u.cm.own, msg->u.cm.gid, msg->u.cm.data);
 	return false;
 }
 
@@ -411,7 +409,7 @@ static void management_refuse(struct node_entry *node, const uint8_t own[16], co
 	    !spend(&limits->refused, AGENT_REFUSED_PER_S, clock_now_ns()))
 		return;
 	ib_cm_encode(&answer, mad);
-	management_send_datagram(node, own, gid, mad);
+	management_datagram(node, own, gid, mad);
 }
 
 /* Keep a request for a port where no process listens. False: it is no request, or there are too
@@ -516,6 +514,9 @@ void wire_management(struct node_entry *node, const struct roce_path *came,
 		return;
 	}
 	if (message.kind == IB_CM_DREP && management_answered(node, came->sgid, &message))
+		return;
+	if (stripe_asked(node, came->dgid, came->sgid, &message) ||
+	    stripe_answered(node, came->sgid, &message))
 		return;
 	struct client *client = management_addressee(node, &message, &msg);
 	if (client != NULL) {

@@ -17,8 +17,9 @@
 /* What the agent offers. A process gets its name from the first, so that is the last to let go of
  * one that has gone. */
 const struct agent_service *const agent_services[] = {
-        &names_service,   &group_service, &cm_service,       &wire_service, &introduce_service,
-        &vswitch_service, &oob_service,   &aperture_service, &sctp_service, &outbox_service,
+        &names_service,     &group_service,   &cm_service,     &wire_service,
+        &introduce_service, &vswitch_service, &oob_service,    &aperture_service,
+        &sctp_service,      &stripe_service,  &outbox_service,
 };
 const unsigned agent_service_count = sizeof(agent_services) / sizeof(agent_services[0]);
 

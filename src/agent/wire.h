@@ -11,6 +11,7 @@
 
 #include "agent/agent.h"
 #include "port/steer.h"
+#include "wire/ib_cm.h"
 #include "wire/roce.h"
 
 struct wire;
@@ -19,6 +20,17 @@ struct wire;
  * there is something. 0 or -errno; whoever closes ends the receiver in any case. */
 int wire_listen(struct agent *agent, const struct steer *steer, struct udp_receiver *receiver,
                 struct agent_source *source);
+
+/* management.c: send the datagram @mad to the management of @to. One that cannot be sent is lost,
+ * as on the network. */
+void management_datagram(struct node_entry *node, const uint8_t from[16], const uint8_t to[16],
+                         const uint8_t *mad);
+/* stripe.c: is @message, which @gid sent to @own of @node, a question of its agent that gets an
+ * answer, or the answer to one of ours? Then it has been handled. */
+bool stripe_asked(struct node_entry *node, const uint8_t own[16], const uint8_t gid[16],
+                  const struct ib_cm_message *message);
+bool stripe_answered(struct node_entry *node, const uint8_t gid[16],
+                     const struct ib_cm_message *message);
 
 /* Give @node a wire on each of @count addresses, unless it has these. All of them or none: 0 or
  * -errno, and *why tells the user why not. */

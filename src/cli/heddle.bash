@@ -37,7 +37,7 @@ _heddle() {
 		-c | --capture) compopt -o default 2>/dev/null ;;
 		*)
 			if [[ $cur == -* ]]; then
-				mapfile -t COMPREPLY < <(compgen -W "-n --node -d --device -a --addr -l --lmc -c --capture -p --preload --help --usage --version" -- "$cur")
+				mapfile -t COMPREPLY < <(compgen -W "-n --node -d --device -a --addr -l --lmc -c --capture -p --preload -s --stripe --help --usage --version" -- "$cur")
 			else
 				mapfile -t COMPREPLY < <(compgen -c -- "$cur")
 			fi

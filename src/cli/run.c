@@ -23,7 +23,7 @@ struct options {
 	char *addresses; /* separated by commas */
 	const char *lmc;
 	const char *capture;
-	bool preload;
+	bool preload, stripe;
 	char **program; /* with its arguments */
 };
 
@@ -59,6 +59,9 @@ static error_t run_parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case 'p':
 		options->preload = true;
+		return 0;
+	case 's':
+		options->stripe = true;
 		return 0;
 	case ARGP_KEY_ARG:
 		/* Here the program begins: the rest are its arguments. */
@@ -148,7 +151,7 @@ static int try_settings(void)
 {
 	static const char *const settings[] = {"HEDDLE_ADDR", "HEDDLE_COPY",  "HEDDLE_FAST",
 	                                       "HEDDLE_LMC",  "HEDDLE_LOCAL", "HEDDLE_MPA",
-	                                       "HEDDLE_NODE"};
+	                                       "HEDDLE_NODE", "HEDDLE_STRIPE"};
 	struct hdl_open_attr attr = {.on_node = true, .capture = ""};
 	struct hdl_adapter *adapter;
 	bool any = false;
@@ -186,6 +189,15 @@ static bool is_in_path(const char *name)
 	}
 }
 
+static bool has_two_addresses(void)
+{
+	const char *list = secure_getenv("HEDDLE_ADDR");
+	if (list != NULL && strchr(list, ',') != NULL)
+		return true;
+	fputs("heddle: --stripe needs two addresses: give --addr twice\n", stderr);
+	return false;
+}
+
 int run_command_of(int argc, char **argv)
 {
 	static const struct argp_option list[] = {
@@ -195,6 +207,10 @@ int run_command_of(int argc, char **argv)
 	        {"addr", 'a', "ADDRESS", 0,
 	         "Put the node on ADDRESS, an address of this machine, where others can reach it; "
 	         "given several times, on all",
+	         0},
+	        {"stripe", 's', NULL, 0,
+	         "Let its connections use two of the node's addresses at the same time, where the "
+	         "other end does, too",
 	         0},
 	        {"preload", 'p', NULL, 0,
 	         "Load the library into every program, so that scripts and their tools also see "
@@ -228,6 +244,10 @@ int run_command_of(int argc, char **argv)
 		setenv("HEDDLE_NODE", options.node, 1);
 	if (options.addresses != NULL)
 		setenv("HEDDLE_ADDR", options.addresses, 1);
+	if (options.stripe)
+		setenv("HEDDLE_STRIPE", "on", 1);
+	if (options.stripe && !has_two_addresses())
+		return EXIT_WRONG_USAGE;
 	if (options.device != NULL && !device_exists(options.device))
 		return EXIT_WRONG_USAGE;
 	if (options.lmc != NULL)

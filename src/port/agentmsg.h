@@ -25,6 +25,8 @@
  *     CM_SAID {token}                      <--  it was sent; the agent repeats it until answered
  *     CM_DONE {token}                      <--  it was answered, or given up
  *     CM_MAD {gid, own, data}              <--  one that came, to the process that it is for
+ *   STRIPE {token, gid, own, slot: queue pair}  -->  would its process use two paths?
+ *     STRIPED {token, length: count, data: addresses}  <--  of its node; none: no
  *   GROUP_JOIN {token, gid}              -->  we have members in the group; GROUP_LEAVE {gid}
  *   GROUP_SEND {token, gid}              -->  we send to it; GROUP_FORGET {gid}
  *     GROUP_MEMBER {gid, guid, slot, joined}  <--  to all that send, one per process
@@ -77,7 +79,7 @@
 
 #include "port/udp.h"
 
-#define AGENT_VERSION  26u
+#define AGENT_VERSION  27u
 #define AGENT_SOCKET   "agent.sock"
 #define AGENT_LOCK     "agent.lock"
 #define AGENT_ROVER    "agent.next"
@@ -104,6 +106,8 @@
 
 #define AGENT_CI_SPACE   0x0a70u /* ports of apertures are those of this space */
 #define AGENT_CI_ENTRIES 1024u   /* apertures of a process that is not trusted */
+
+#define AGENT_STRIPE_WINDOW 256u /* packets in flight on a connection by two paths */
 
 #define AGENT_SCTP_BLOCK 64u /* SCTP ports that a process may take at a time */
 
@@ -167,6 +171,8 @@ enum agent_kind {
 	AGENT_SCTP_BIND,
 	AGENT_SCTP_BOUND,
 	AGENT_SCTP_UNBIND,
+	AGENT_STRIPE,
+	AGENT_STRIPED,
 	AGENT_KIND_COUNT
 };
 
@@ -208,7 +214,8 @@ struct agent_hello {
 	uint32_t wire;       /* enum agent_wire */
 	uint32_t wire_count; /* AGENT_WIRE_ADDRESS: the number of addresses */
 	struct udp_address wires[UDP_MAX_ADDRESSES];
-	uint32_t cells; /* 1: sockets for cells, too */
+	uint32_t cells;   /* 1: sockets for cells, too */
+	uint32_t stripes; /* 1: its connections are to use two paths (HEDDLE_STRIPE) */
 };
 
 struct agent_welcome {

@@ -344,6 +344,15 @@ static void agent_link_hear(struct hdl_adapter *adapter, const struct agent_msg 
 		pthread_mutex_unlock(&adapter->agent.lock);
 		agent_link_answered(adapter, msg->u.oob.token, 0, 0);
 		break;
+	case AGENT_STRIPED:
+		pthread_mutex_lock(&adapter->agent.lock);
+		adapter->agent.answer_number =
+		        msg->u.cm.length <= UDP_MAX_ADDRESSES ? msg->u.cm.length : 0;
+		memcpy(adapter->agent.answer_gids, msg->u.cm.data,
+		       sizeof(adapter->agent.answer_gids));
+		pthread_mutex_unlock(&adapter->agent.lock);
+		agent_link_answered(adapter, msg->u.cm.token, 0, 0);
+		break;
 	case AGENT_CM_SAID:
 	case AGENT_CM_DONE:
 		cm_confirmed(adapter, msg);
@@ -477,7 +486,11 @@ static int ask_and_hear(struct hdl_adapter *adapter, struct agent_msg *msg, uint
 		msg->u.oob = adapter->agent.answer_oob;
 	else if (msg->kind == AGENT_CM_BIND)
 		msg->u.cm.port = (uint16_t)adapter->agent.answer_number;
-	else if (msg->kind == AGENT_CI_ARM)
+	else if (msg->kind == AGENT_STRIPE) {
+		msg->u.cm.length = adapter->agent.answer_number;
+		memcpy(msg->u.cm.data, adapter->agent.answer_gids,
+		       sizeof(adapter->agent.answer_gids));
+	} else if (msg->kind == AGENT_CI_ARM)
 		msg->u.cm = (struct agent_cm){.guid = adapter->agent.answer_guid,
 		                              .slot = adapter->agent.answer_number};
 	else if (msg->kind == AGENT_SCTP_BIND)

@@ -56,7 +56,8 @@ struct agent_link {
 	uint32_t next_token, answered_token;
 	int answer;
 	uint64_t answer_guid;   /* of the node in the request; 0: there is none */
-	uint32_t answer_number; /* a port or a LID */
+	uint32_t answer_number; /* a port, a LID, or how many of these there are: */
+	uint8_t answer_gids[UDP_MAX_ADDRESSES][16];
 	struct agent_oob answer_oob;
 	bool mender_runs, mend_again; /* that thread; another agent ended meanwhile */
 	bool leaving;                 /* nobody hears answers any more */

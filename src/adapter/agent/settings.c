@@ -122,9 +122,11 @@ static bool choose_node(struct hdl_adapter *adapter, const char *node)
 int settings_take(struct hdl_adapter *adapter, const char *node)
 {
 	static const char *const local[] = {"on", "off", NULL}, *const copy[] = {"lane", NULL};
+	adapter->net.stripes = is("HEDDLE_STRIPE", "on");
 	log_enabled(LOG_LEVEL_ERROR); /* reports an invalid HEDDLE_LOG now */
 	if (!choose_node(adapter, node) || !choose_lids(adapter) || !choose_mpa(adapter) ||
-	    !settings_is_known("HEDDLE_LOCAL", local) || !settings_is_known("HEDDLE_COPY", copy))
+	    !settings_is_known("HEDDLE_LOCAL", local) ||
+	    !settings_is_known("HEDDLE_STRIPE", local) || !settings_is_known("HEDDLE_COPY", copy))
 		return -HDL_EINVAL;
 	return net_choose(adapter);
 }

@@ -73,6 +73,7 @@ void net_ask(const struct hdl_adapter *adapter, struct agent_msg *hello)
 	memcpy(hello->u.hello.wires, net->addresses, sizeof(net->addresses));
 	udp_network(hello->u.hello.network);
 	hello->u.hello.cells = net->cells;
+	hello->u.hello.stripes = net->stripes;
 }
 
 /* --- the agent's sockets --- */

@@ -22,8 +22,9 @@ struct net {
 	/* The port of each of our addresses (engine.gid_ports, cell_ports): for InfiniBand packets,
 	 * and for cells. */
 	uint8_t gid_ports[AGENT_MAX_GIDS], cell_ports[AGENT_MAX_GIDS];
-	bool only;  /* the same-host path is off */
-	bool cells; /* there are ports for cells */
+	bool only;    /* the same-host path is off */
+	bool cells;   /* there are ports for cells */
+	bool stripes; /* connections are to use two paths (HEDDLE_STRIPE); never changes */
 	/* A connection has an event for the program's handler (hdl_conn_notify()). Any thread. */
 	_Atomic bool handler_due;
 
@@ -150,6 +151,12 @@ int udp_link_replace(struct hdl_adapter *adapter, const struct agent_msg *welcom
                      const int *socks);
 /* Close the sockets of the UDP ports. With the drive lock. */
 void udp_link_detach(struct hdl_adapter *adapter);
+
+/* --- stripe.c --- */
+/* @qp is about to be connected (HDL_QPS_RTR) as @attr says. True: its other end would use two
+ * paths, and *out is @attr with the second one and HDL_QP_STRIPE. Called without a lock; waits for
+ * the agents. */
+bool net_stripe(struct hdl_qp *qp, const struct hdl_qp_attr *attr, struct hdl_qp_attr *out);
 
 /* --- connect.c --- */
 /* Are all peers reached over the wire, including those on this machine? */

@@ -587,6 +587,10 @@ static int qp_modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t
 	             : !(mask & HDL_QP_ALT_PATH) &&
 	                       (qp->qp.ib == NULL || !qp->qp.ib->has_alternate)))
 		return -HDL_EINVAL;
+	/* Both ends agreed on the paths that it uses. */
+	if ((mask & HDL_QP_ALT_PATH) && !(mask & HDL_QP_STRIPE) && qp->qp.ib != NULL &&
+	    qp->qp.ib->stripe != NULL)
+		return -HDL_EINVAL;
 	if ((mask & HDL_QP_MAX_DEST_RD_ATOMIC) &&
 	    qp_make_reads(&qp->qp, attr->max_dest_rd_atomic) != 0)
 		return -HDL_ENOMEM;
@@ -605,6 +609,16 @@ static int qp_modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t
 	return 0;
 }
 
+/* Is a connection about to begin that is to use two paths if it can, and whose program does not
+ * choose them itself? */
+static bool wants_stripe(const struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask)
+{
+	const uint32_t begins = HDL_QP_STATE | HDL_QP_AV | HDL_QP_DEST_QPN | HDL_QP_PATH_MTU;
+	return qp->pd->adapter->net.stripes && qp->qp.type == HDL_QP_RC &&
+	       (mask & begins) == begins && attr->state == HDL_QPS_RTR &&
+	       (mask & (HDL_QP_ALT_PATH | HDL_QP_STRIPE)) == 0;
+}
+
 int hdl_qp_modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t mask)
 {
 	if (qp == NULL || qp->magic != MAGIC_QP || attr == NULL)
@@ -621,6 +635,11 @@ int hdl_qp_modify(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint32_t ma
 	if (connects && agent_reach(qp->pd->adapter, &to, attr->dest_qpn) == -HDL_EACCES) {
 		why_not_modified(qp, attr, mask, -HDL_EACCES);
 		return -HDL_EACCES;
+	}
+	struct hdl_qp_attr striped;
+	if (wants_stripe(qp, attr, mask) && net_stripe(qp, attr, &striped)) {
+		attr = &striped;
+		mask |= HDL_QP_ALT_PATH | HDL_QP_STRIPE;
 	}
 	adapter_lock(qp->pd->adapter);
 	int result = qp_modify(qp, attr, mask);

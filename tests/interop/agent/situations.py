@@ -415,6 +415,10 @@ class Situations(InDirectory):
                 self.is_not_started(self.start(*options), 64, ",".join(addresses), "ip address")
                 self.is_not_started(self.start(HEDDLE_ADDR=",".join(addresses)), 64, ",".join(addresses), "ip address")
 
+    def test_no_program_with_one_address_that_is_to_use_two(self):
+        self.is_not_started(self.start("--stripe"), 64, "--stripe needs two addresses")
+        self.is_not_started(self.start("--stripe", "--addr", self.own_address()), 64, "--stripe needs two addresses")
+
     def test_no_program_with_an_address_that_cannot_be_had(self):
         address = self.own_address()
         self.is_not_started(self.start("--addr", "198.51.100.7"), 1, "198.51.100.7", "no address of this machine")
@@ -448,7 +452,7 @@ class Situations(InDirectory):
         self.is_not_started(self.start("--node", name + "x"), 64, "64 bytes", "63", "--node")
 
     def test_settings_that_mean_nothing(self):
-        for name, known, unknown in (("HEDDLE_LOCAL", ("on", "off", ""), ("OFF", "0", "no", "offf")), ("HEDDLE_COPY", ("lane", ""), ("Lane", "direct")),
+        for name, known, unknown in (("HEDDLE_LOCAL", ("on", "off", ""), ("OFF", "0", "no", "offf")), ("HEDDLE_STRIPE", ("on", "off", ""), ("yes", "2")), ("HEDDLE_COPY", ("lane", ""), ("Lane", "direct")),
                                      ("HEDDLE_FAST", ("on", "off", ""), ("Off", "no")),
                                      ("HEDDLE_MPA", ("no-crc", "markers", "revision-1", "client-server", ""), ("crc", "no-crc,", ",", "no-cr"))):
             for value in known:
