@@ -594,11 +594,35 @@ static void pp5_limits_are_reached(void **state)
 	exchange(1000);
 	close_net();
 
+	config[0].frame_bytes = SPLIT_MAX_ELEMENT_BYTES - 4096;
+	assert_true(split_memory_bytes(&config[0]) > 0);
+	config[0].frame_bytes++;
+	assert_int_equal(split_memory_bytes(&config[0]), 0);
+	config[0].frame_bytes = 64;
 	config[0].slots = SPLIT_MAX_SLOTS + 1;
 	assert_int_equal(split_memory_bytes(&config[0]), 0);
 	config[0] =
 	        splitnet_config(0, SPLIT_SEND, SPLIT_PUSH_PUSH, false, false, PUSH_MAX_DATA + 1);
 	assert_int_equal(split_memory_bytes(&config[0]), 0);
+}
+
+/* The second pool has no room behind the first: nothing stays open to the peer. */
+static void pp5_a_beginning_that_fails_leaves_nothing(void **state)
+{
+	(void)state;
+	open_net(SPLIT_RDMA, SPLIT_PUSH_PUSH, true, true, 64);
+	struct splitnet_end *host = &net.end[SPLIT_HOST];
+	struct split first = host->split;
+	struct split_config config = first.config;
+	config.plans[0].elements = config.plans[1].elements = SPLIT_MAX_ELEMENTS - 10;
+	split_end(&host->split);
+	assert_false(split_init(&host->split, &config, first.channel, first.binding, first.user,
+	                        first.user_context, host->memory, net.now_ns));
+	for (uint32_t i = 0; i < SPLIT_MAX_POOLS; i++)
+		assert_false(host->regions[i].used);
+	assert_int_equal(host->split.mine.open_count, 0);
+	net.event_count = 0;
+	splitnet_close(&net);
 }
 
 /* Many seeds: every frame that was taken arrives once, in order, whatever the timing. */
@@ -649,6 +673,7 @@ int main(void)
 	        cmocka_unit_test(pp5_one_channel),
 	        cmocka_unit_test(pp5_context_steers_a_flow),
 	        cmocka_unit_test(pp5_limits_are_reached),
+	        cmocka_unit_test(pp5_a_beginning_that_fails_leaves_nothing),
 	        cmocka_unit_test(pp5_many_timings),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

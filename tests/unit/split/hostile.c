@@ -360,6 +360,10 @@ static void pp5_messages_on_the_wrong_channel(void **state)
 	split = begin(SPLIT_RDMA, SPLIT_PUSH_PUSH); /* where frames are written */
 	split_received(split, SPLIT_DATA, out, push_put(&data, out, sizeof(out)), 0);
 	expect(split, SPLIT_BAD_CHANNEL);
+	split = begin(SPLIT_RDMA, SPLIT_PUSH_PUSH); /* where only data goes */
+	split_received(split, SPLIT_DATA, out,
+	               push_put_flush(1, &(uint32_t){0}, 1, out, sizeof(out)), 0);
+	expect(split, SPLIT_BAD_CHANNEL);
 	split = begin(SPLIT_RDMA, SPLIT_PUSH_PUSH);
 	memset(out, 0xff, 100);
 	split_received(split, SPLIT_CONTROL, out, 100, 0);
