@@ -76,7 +76,7 @@ void credit_asked(struct split *split, uint64_t number)
 	split->tell_taken = true;
 }
 
-static bool credit_tell(struct split *split)
+static void credit_tell(struct split *split)
 {
 	struct push_run run = {PUSH_RECEIVES, split->taken_number, SPLIT_RECEIVES};
 	uint32_t buffer;
@@ -85,11 +85,10 @@ static bool credit_tell(struct split *split)
 	    !split_message_send(split, buffer,
 	                        push_put_runs(split->next_context, &run, 1, out, PUSH_MAX_BYTES),
 	                        ID_MESSAGE))
-		return false;
+		return;
 	split->next_context++;
 	split->told_number = split->taken_number;
 	split->tell_taken = false;
-	return true;
 }
 
 static void credit_probe(struct split *split)
@@ -106,14 +105,15 @@ static void credit_probe(struct split *split)
 }
 
 /* A quarter of the receives makes an update worth while. */
-bool credit_pump(struct split *split)
+void credit_pump(struct split *split)
 {
 	int32_t news = credit_ahead(split->taken_number, split->told_number);
 	if (!split->config.credits)
-		return true;
+		return;
 	if (credit_deadline(split) <= split->now_ns)
 		credit_probe(split);
-	return (!split->tell_taken && news < (int32_t)SPLIT_RECEIVES / 4) || credit_tell(split);
+	if (split->tell_taken || news >= (int32_t)SPLIT_RECEIVES / 4)
+		credit_tell(split);
 }
 
 /* What is lost can only be found out by asking; on acknowledged channels nothing is. */

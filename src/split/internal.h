@@ -85,7 +85,7 @@ void own_release(struct split *split, struct split_pool *pool, uint32_t element)
 void own_returned(struct split *split, uint32_t index);
 void own_flushed(struct split *split);
 void own_end_flushed(struct split *split);
-bool own_pump(struct split *split);
+void own_pump(struct split *split);
 void own_withdraw_all(struct split *split);
 
 /* --- theirs.c: pools of the peer --- */
@@ -102,7 +102,7 @@ void theirs_unpick(struct split *split, uint16_t place, uint32_t element);
 uint32_t theirs_room(const struct split *split);
 /* Start reads of what we were told about. */
 void theirs_read(struct split *split);
-bool theirs_pump(struct split *split);
+void theirs_pump(struct split *split);
 
 /* --- frames.c: frames out and in --- */
 
@@ -125,7 +125,7 @@ void credit_sent(struct split *split);
 void credit_update(struct split *split, const struct push_run *run);
 void credit_taken(struct split *split, uint32_t number);
 void credit_asked(struct split *split, uint64_t number);
-bool credit_pump(struct split *split);
+void credit_pump(struct split *split);
 uint64_t credit_deadline(const struct split *split);
 
 /* --- config.c: requests and replies --- */

@@ -300,7 +300,7 @@ static bool own_announce(struct split *split)
 }
 
 /* Ask the peer to stop using pools, in either direction. One request at a time. */
-static bool own_ask_flush(struct split *split)
+static void own_ask_flush(struct split *split)
 {
 	uint32_t list[PUSH_MAX_FLUSHED], count = 0, buffer;
 	struct split_side *sides[2] = {&split->mine, &split->theirs};
@@ -317,19 +317,18 @@ static bool own_ask_flush(struct split *split)
 		}
 	}
 	if (count == 0 || split->flush_sent)
-		return true;
+		return;
 	uint8_t *out = split_message_begin(split, &buffer);
 	if (out == NULL)
-		return false;
+		return;
 	split->flush_context = split->next_context++;
 	size_t bytes = push_put_flush(split->flush_context, list, count, out, PUSH_MAX_BYTES);
 	if (!split_message_send(split, buffer, bytes, ID_MESSAGE))
-		return false;
+		return;
 	for (uint32_t i = 0; i < count; i++)
 		pools[i]->sent = true;
 	split->flush_sent = true;
 	split->flush_deadline_ns = split->now_ns + SPLIT_FLUSH_NS;
-	return true;
 }
 
 /* Send updates for own elements that are free again, and for the peer's slots that were read. A
@@ -380,7 +379,8 @@ static bool own_send_updates(struct split *split)
 	return false;
 }
 
-bool own_pump(struct split *split)
+void own_pump(struct split *split)
 {
-	return own_announce(split) && own_send_updates(split) && own_ask_flush(split);
+	if (own_announce(split) && own_send_updates(split))
+		own_ask_flush(split);
 }

@@ -278,29 +278,28 @@ bool split_return(struct split *split, uint32_t index)
 }
 
 /* Send the reply to a flush when every operation on those pools has completed. */
-bool theirs_pump(struct split *split)
+void theirs_pump(struct split *split)
 {
 	struct split_side *side = &split->theirs;
 	if (!split->reply_owed)
-		return true;
+		return;
 	for (uint32_t i = 0; i < side->open_count; i++) {
 		const struct split_pool *pool = &side->pools[side->open[i]];
 		if (pool->state == SPLIT_POOL_FLUSHING && pool->busy > 0)
-			return true;
+			return;
 	}
 	struct push_message reply = {.function = PUSH_FLUSH_REPLY, .context = split->reply_context};
 	uint32_t buffer;
 	uint8_t *out = split_message_begin(split, &buffer);
 	if (out == NULL)
-		return false;
+		return;
 	size_t bytes = push_put(&reply, out, PUSH_MAX_BYTES);
 	if (!split_message_send(split, buffer, bytes, ID_MESSAGE))
-		return false;
+		return;
 	split->reply_owed = false;
 	for (uint32_t i = side->open_count; i-- > 0;) {
 		struct split_pool *pool = &side->pools[side->open[i]];
 		if (pool->state == SPLIT_POOL_FLUSHING)
 			pool_remove(side, pool);
 	}
-	return true;
 }
