@@ -499,6 +499,13 @@ static void pp5_one_channel(void **state)
 }
 
 /* A context steers a flow to its pool. */
+static void any_frame(struct splitnet_end *end, const uint8_t *frame, uint32_t bytes)
+{
+	(void)end;
+	(void)frame;
+	(void)bytes;
+}
+
 static void pp5_context_steers_a_flow(void **state)
 {
 	(void)state;
@@ -514,27 +521,46 @@ static void pp5_context_steers_a_flow(void **state)
 	}
 	splitnet_open(&net, 5, config);
 	splitnet_run(&net, 10 * MS);
+	net.end[SPLIT_HOST].check = any_frame;
 	struct split *unit = &net.end[SPLIT_UNIT].split;
 	static const struct {
 		uint32_t source;
 		uint16_t port, type;
 		uint32_t pool;
-	} flows[] = {{0x0a000002, 80, 0x0800, 0},
-	             {0x0a000002, 81, 0x0800, 1},
-	             {0x0a000001, 81, 0x0800, 2},
-	             {0x0a000001, 80, 0x86dd, 1}};
-	for (unsigned n = 0; n < 4; n++) {
+		uint8_t words, protocol, bytes; /* of the header; of the frame */
+		uint16_t fragment;
+	} flows[] = {
+	        {0x0a000002, 80, 0x0800, 0, 5, 6, 60, 0},
+	        {0x0a000002, 81, 0x0800, 1, 5, 6, 60, 0},
+	        {0x0a000001, 81, 0x0800, 2, 5, 6, 60, 0},
+	        {0x0a000001, 80, 0x86dd, 1, 5, 6, 60, 0},
+	        {0x0a000002, 80, 0x0800, 0, 5, 17, 60, 0},
+	        {0x0a000002, 80, 0x0800, 0, 6, 17, 60, 0}, /* options */
+	        {0x0a000002, 80, 0x0800, 1, 5, 1, 60, 0},  /* no ports */
+	        {0x0a000002, 80, 0x0800, 1, 5, 6, 60, 9},  /* not the first fragment */
+	        {0x0a000002, 80, 0x0800, 0, 5, 6, 60, 0x2000},
+	        {0x0a000002, 80, 0x0800, 1, 4, 6, 60, 0}, /* no header is so short */
+	        {0x0a000002, 80, 0x0800, 0, 5, 6, 38, 0},
+	        {0x0a000002, 80, 0x0800, 1, 5, 6, 37, 0}, /* the ports are cut off */
+	        {0x0a000001, 80, 0x0800, 2, 5, 6, 34, 0},
+	        {0x0a000001, 80, 0x0800, 1, 5, 6, 33, 0}, /* and the address */
+	};
+	for (unsigned n = 0; n < sizeof(flows) / sizeof(flows[0]); n++) {
 		uint8_t *frame = split_take(unit);
 		assert_non_null(frame);
 		memset(frame, 0, 60);
 		be16_store(frame + 12, flows[n].type);
-		frame[14] = 0x45;
-		frame[14 + 9] = 6;
+		frame[14] = (uint8_t)(0x40 | flows[n].words);
+		be16_store(frame + 14 + 6, flows[n].fragment);
+		frame[14 + 9] = flows[n].protocol;
 		be32_store(frame + 14 + 12, flows[n].source);
-		be16_store(frame + 14 + 20 + 2, flows[n].port);
-		split_send(unit, 60);
+		be16_store(frame + 14 + 4 * flows[n].words + 2, flows[n].port);
+		split_send(unit, flows[n].bytes);
 		splitnet_pump(&net);
 		assert_int_equal(net.events[net.event_count - 1].op.immediate >> 24, flows[n].pool);
+		while (net.event_count > 0)
+			splitnet_step(&net);
+		splitnet_pump(&net);
 	}
 	net.event_count = 0;
 	splitnet_close(&net);
