@@ -27,6 +27,7 @@ local f = {
 	nonce = ProtoField.uint64("heddle_ci.nonce", "Nonce", base.HEX),
 	ticket = ProtoField.uint64("heddle_ci.ticket", "Ticket", base.HEX),
 	offset = ProtoField.uint32("heddle_ci.offset", "Offset"),
+	source_cluster = ProtoField.uint32("heddle_ci.source_cluster", "Cluster address of the sender"),
 	length = ProtoField.uint16("heddle_ci.length", "Length"),
 	check = ProtoField.uint16("heddle_ci.check", "Header checksum", base.HEX),
 	sequence = ProtoField.uint32("heddle_ci.sequence", "Sequence number"),
@@ -191,7 +192,7 @@ local function show_packet(buffer, tree, last)
 		item:add(f.offset, now.offset):set_generated()
 	else
 		now.offset = buffer(at, 4):uint()
-		item:add(f.offset, buffer(at, 4))
+		item:add((kind == 5 or kind == 6 or kind == 12) and f.source_cluster or f.offset, buffer(at, 4))
 		at = at + 4
 	end
 	append(now.bytes, now.offset, 4)

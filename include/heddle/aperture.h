@@ -81,6 +81,9 @@ enum hdl_aperture_check_bit {
 	                              it; only where a carrier knows it: Ethernet frames */
 	HDL_CHECK_SOURCE = 1 << 4, /* the network address of the sender, under a mask */
 	HDL_CHECK_EXTENT = 1 << 5, /* without: offsets wrap at the size of the aperture */
+	/* The cluster address of the sender, under a mask; checked with its network address. The
+	 * peer is not told of this check. */
+	HDL_CHECK_CLUSTER = 1 << 6,
 	HDL_CHECK_DEFAULT = HDL_CHECK_VALID | HDL_CHECK_SEQUENCE | HDL_CHECK_NONCE |
 	                    HDL_CHECK_SOURCE | HDL_CHECK_EXTENT
 };
@@ -101,7 +104,7 @@ enum hdl_aperture_trust {
 struct hdl_aperture_target {
 	struct hdl_gid host; /* IPv4 (mapped), IPv6, or a LID (100::LID) */
 	uint8_t link[6];     /* its address on the Ethernet that we share; zero: @host says it */
-	uint16_t lid;        /* cluster address; 0: unknown */
+	uint16_t lid;        /* cluster address, which packets to it then have; 0: unknown */
 	uint32_t index;      /* in-index */
 	uint64_t nonce;
 	uint32_t sequence;    /* the next number that it expects */
@@ -128,6 +131,8 @@ struct hdl_aperture_attr {
 	 * the connection, and nobody else. */
 	struct hdl_gid source, source_mask;
 	uint8_t link[6]; /* HDL_CHECK_LINK; zero: that of the peer of the connection */
+	/* HDL_CHECK_CLUSTER: the same for cluster addresses (hdl_aperture_cluster()). */
+	uint16_t cluster, cluster_mask;
 	/* Where its events go; NULL: nowhere. For EVENT apertures it is necessary. */
 	struct hdl_port *port;
 	void *context; /* the application's, see hdl_aperture_context() */
@@ -376,6 +381,32 @@ HDL_API void *hdl_aperture_context(const struct hdl_aperture *aperture);
 HDL_API int hdl_aperture_connect(struct hdl_aperture *aperture, const struct hdl_gid *host,
                                  uint16_t port, int timeout_ms);
 
+/* hdl_aperture_cluster - the address of a host by its cluster address
+ *
+ * A cluster address has 16 bits (APERTURE figure 10, note 2). *gid becomes the form of @address
+ * that hdl_aperture_connect(), hdl_port_status() and hdl_aperture_target.host take, 100::ADDRESS;
+ * with @address 0, of the adapter itself.
+ *
+ * The cluster address of an adapter is the first LID of its node, which is unique among the nodes
+ * of this machine and finds them. Machines do not agree on LIDs. For several machines the
+ * environment variable HEDDLE_CLUSTER names a table, the same file everywhere: lines of a number
+ * from 1 to 65535 and the network address that has it. An adapter that has one of these addresses
+ * has its number in place of a LID, and the numbers of the table find their hosts before LIDs do.
+ *
+ * CONNECT and ACCEPT say the cluster address of their sender, and all packets to an entry have the
+ * one of its end; a packet for another one is dropped and counted (wrong_cluster). What another
+ * machine says of itself is believed if there is no table; with one, its address decides. A
+ * program that is not trusted is not believed. HDL_CHECK_CLUSTER compares it. Ends that know of no
+ * cluster addresses have 0, which every mask but 0 refuses.
+ *
+ * Owner: nothing changes hands.
+ * Threads: any.
+ * Blocks: no; until the node agent answers, if no call of this header was made before.
+ * Returns: 0; -HDL_EINVAL; -HDL_ENOTSUP @address is 0 and the adapter has none: it is not on a
+ * node; -HDL_ENOMEM. */
+HDL_API int hdl_aperture_cluster(struct hdl_adapter *adapter, uint16_t address,
+                                 struct hdl_gid *gid);
+
 /* hdl_aperture_accept - accept a CONNECT
  *
  * Accepts the CONNECT @id that waits at @port, or the first one to come with @id 0. ACCEPT names
@@ -464,6 +495,7 @@ struct hdl_aperture_peer {
 	uint32_t type;       /* enum hdl_aperture_type */
 	uint16_t port;       /* that ACCEPT named, for everything that follows; 0: none did */
 	uint8_t bits;        /* of the size */
+	uint16_t cluster;    /* its cluster address; 0: it has none, or is not believed */
 };
 
 /* hdl_aperture_peer - the other end of an aperture
@@ -828,6 +860,7 @@ struct hdl_aperture_info {
 	uint32_t nonce_every; /* rolling nonce; 0: it does not roll */
 	uint64_t first, length;
 	struct hdl_gid source, mask;
+	uint16_t source_cluster, cluster_mask; /* HDL_CHECK_CLUSTER */
 	/* Outgoing. */
 	bool pointed; /* by hdl_aperture_point() or a store */
 	bool sequenced;
@@ -836,6 +869,8 @@ struct hdl_aperture_info {
 	uint32_t sequence;     /* of the next packet */
 	uint32_t acknowledged; /* everything before this number has arrived */
 	struct hdl_gid host;
+	uint16_t cluster;               /* cluster address in the packets; 0: none */
+	bool by_cluster;                /* it was connected by that address */
 	uint64_t out_first, out_length; /* what the peer grants */
 	uint32_t range;                 /* enum hdl_aperture_range */
 	uint64_t address;               /* of the mapped range; 0: none */
@@ -854,9 +889,10 @@ struct hdl_aperture_process {
 	char program[64];
 	struct hdl_gid gid; /* the first address of the node */
 	int pid;
-	uint32_t slot;  /* the high bits of its indices */
-	bool seen;      /* false: the system does not let us read it, and what follows is empty */
-	uint32_t trust; /* enum hdl_aperture_trust */
+	uint32_t slot;    /* the high bits of its indices */
+	uint16_t cluster; /* its cluster address; 0: none */
+	bool seen;        /* false: the system does not let us read it, and what follows is empty */
+	uint32_t trust;   /* enum hdl_aperture_trust */
 	size_t count;
 	struct hdl_aperture_info *apertures; /* by index */
 	size_t port_count;

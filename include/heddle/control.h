@@ -74,7 +74,10 @@ struct hdl_aperture_fixed {
 	uint64_t first, granted; /* what peers may access of it: from @first on, @granted bytes */
 	/* Our own address. No packet carries it: peers see what the carrier says. */
 	struct hdl_gid host;
-	uint8_t reserved[16];
+	uint16_t cluster; /* our own cluster address, which CONNECT and ACCEPT say; 0: none */
+	uint16_t source_cluster; /* HDL_CHECK_CLUSTER: the sender's, ... */
+	uint16_t cluster_mask;   /* ... and which of its bits count */
+	uint8_t reserved[10];
 };
 
 HDL_STATIC_ASSERT(sizeof(struct hdl_aperture_fixed) == 128, "two cache lines");

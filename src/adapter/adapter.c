@@ -1,6 +1,7 @@
 /* Opening, joining and closing adapters. */
 #include "adapter/adapter.h"
 #include "adapter/aperture/aperture.h"
+#include "adapter/aperture/cluster.h"
 #include "transport/ib/raw.h"
 
 #include <assert.h>
@@ -351,6 +352,7 @@ void adapter_kill(struct hdl_adapter *adapter)
 		close(adapter->drive.epoll);
 	net_close(adapter);
 	apertures_end(adapter);
+	cluster_free(adapter->cluster);
 	cm_end(adapter);
 	groups_end(adapter);
 	eventqs_end(adapter);

@@ -43,6 +43,7 @@
 /* What all share, then one structure per folder. Their headers say under which lock each part
  * is. */
 struct apertures;
+struct cluster;
 
 struct hdl_adapter {
 	uint32_t magic;
@@ -74,6 +75,7 @@ struct hdl_adapter {
 	struct eventqs eventqs;
 	struct oob oob;
 	struct apertures *apertures; /* NULL: none was ever used */
+	struct cluster *cluster;     /* HEDDLE_CLUSTER (aperture/cluster.h); NULL: not set */
 };
 
 /* --- adapter.c --- */

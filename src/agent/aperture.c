@@ -71,7 +71,9 @@ static void ci_refuse(const struct ci_wire *wire, const struct udp_address *to,
 	uint8_t body[8];
 	struct ci_offer offer;
 	struct ci_note note = {.element = CI_AGENT};
-	struct ci_packet out = {.data = body};
+	/* CONNECT and STATUS say the cluster address of their sender. */
+	struct ci_packet out = {.cluster = packet->kind != CI_ALIVE ? (uint16_t)packet->offset : 0,
+	                        .data = body};
 	if (packet->kind == CI_CONNECT && ci_get_offer(packet, &offer) == CI_OK) {
 		out.kind = CI_REJECT;
 		out.index = offer.index;

@@ -131,9 +131,10 @@ static const char *host_text(const struct hdl_gid *gid, char text[INET6_ADDRSTRL
 static const struct {
 	uint32_t bit;
 	const char *name;
-} check_names[] = {{HDL_CHECK_VALID, "valid"},   {HDL_CHECK_SEQUENCE, "sequence"},
-                   {HDL_CHECK_NONCE, "nonce"},   {HDL_CHECK_LINK, "link"},
-                   {HDL_CHECK_SOURCE, "source"}, {HDL_CHECK_EXTENT, "extent"}};
+} check_names[] = {{HDL_CHECK_VALID, "valid"},    {HDL_CHECK_SEQUENCE, "sequence"},
+                   {HDL_CHECK_NONCE, "nonce"},    {HDL_CHECK_LINK, "link"},
+                   {HDL_CHECK_SOURCE, "source"},  {HDL_CHECK_EXTENT, "extent"},
+                   {HDL_CHECK_CLUSTER, "cluster"}};
 #define CHECK_NAMES (sizeof(check_names) / sizeof(check_names[0]))
 
 /* How many bits of @mask are set before the first that is not; -1: others are set, too. */
@@ -175,15 +176,16 @@ static json_t *incoming_json(const struct hdl_aperture_info *info)
 	for (size_t i = 0; i < CHECK_NAMES; i++)
 		if ((info->checks & check_names[i].bit) != 0)
 			json_array_append_new(checks, json_string(check_names[i].name));
-	return json_pack("{s:I,s:b,s:b,s:b,s:I,s:I,s:I,s:I,s:s,s:s,s:o}", "size_bytes",
+	return json_pack("{s:I,s:b,s:b,s:b,s:I,s:I,s:I,s:I,s:s,s:s,s:i,s:i,s:o}", "size_bytes",
 	                 info->bits != 0 ? (json_int_t)1 << info->bits : 0, "connected",
 	                 info->connected, "read", (info->access & HDL_ACCESS_REMOTE_READ) != 0,
 	                 "write", (info->access & HDL_ACCESS_REMOTE_WRITE) != 0, "first",
 	                 (json_int_t)info->first, "length", (json_int_t)info->length, "expected",
 	                 (json_int_t)info->expected, "nonce_every", (json_int_t)info->nonce_every,
 	                 "source", inet_ntop(AF_INET6, info->source.raw, host, sizeof(host)),
-	                 "mask", inet_ntop(AF_INET6, info->mask.raw, mask, sizeof(mask)), "checks",
-	                 checks);
+	                 "mask", inet_ntop(AF_INET6, info->mask.raw, mask, sizeof(mask)), "cluster",
+	                 (int)info->source_cluster, "cluster_mask", (int)info->cluster_mask,
+	                 "checks", checks);
 }
 
 static json_t *outgoing_json(const struct hdl_aperture_info *info)
@@ -192,8 +194,9 @@ static json_t *outgoing_json(const struct hdl_aperture_info *info)
 	if (info->carrier == HDL_CARRIER_NONE)
 		return json_null();
 	json_t *object = json_pack(
-	        "{s:s,s:s,s:I,s:b,s:b,s:I,s:I,s:I,s:I,s:I,s:s}", "carrier",
+	        "{s:s,s:s,s:i,s:b,s:I,s:b,s:b,s:I,s:I,s:I,s:I,s:I,s:s}", "carrier",
 	        WORD_OF(aperture_carriers, info->carrier), "host", host_text(&info->host, host),
+	        "cluster", (int)info->cluster, "by_cluster", info->by_cluster,
 	        info->type == HDL_APERTURE_IP ? "udp_port" : "index", (json_int_t)info->out_index,
 	        "pointed", info->pointed, "sequenced", info->sequenced, "size_bytes",
 	        info->out_bits != 0 ? (json_int_t)1 << info->out_bits : 0, "first",
@@ -235,9 +238,10 @@ static json_t *owner_json(const struct hdl_aperture_process *p, const struct hdl
 	for (size_t i = 0; i < HDL_APERTURE_COUNTER_COUNT; i++)
 		json_object_set_new(counters, p->counters[i].name,
 		                    json_integer((json_int_t)p->counters[i].value));
-	return json_pack("{s:s,s:s,s:s,s:i,s:i,s:b,s:b,s:o,s:o,s:o,s:o}", "node", p->node, "gid",
-	                 inet_ntop(AF_INET6, p->gid.raw, gid, sizeof(gid)), "program", p->program,
-	                 "pid", p->pid, "slot", (int)p->slot, "seen", p->seen, "trusted",
+	return json_pack("{s:s,s:s,s:s,s:i,s:i,s:i,s:b,s:b,s:o,s:o,s:o,s:o}", "node", p->node,
+	                 "gid", inet_ntop(AF_INET6, p->gid.raw, gid, sizeof(gid)), "program",
+	                 p->program, "pid", p->pid, "slot", (int)p->slot, "cluster",
+	                 (int)p->cluster, "seen", p->seen, "trusted",
 	                 p->seen && p->trust == HDL_TRUST_USER, "ports", ports, "apertures",
 	                 apertures, "counters", counters, "last_error", oob_error_json(known));
 }
@@ -269,6 +273,9 @@ static void print_incoming(const struct hdl_aperture_info *info)
 			printf(" %s", check_names[i].name);
 	if ((info->checks & HDL_CHECK_SOURCE) != 0 && (info->connected || info->type == 2))
 		printf("; from %s", source_text(info, source, sizeof(source)));
+	if ((info->checks & HDL_CHECK_CLUSTER) != 0)
+		printf("; from cluster address %#x under %#x", info->source_cluster,
+		       info->cluster_mask);
 	if ((info->checks & HDL_CHECK_SEQUENCE) != 0 && info->connected)
 		printf("; expects %u", info->expected);
 	if (info->nonce_every != 0)
@@ -295,6 +302,9 @@ static void print_outgoing(const struct hdl_aperture_info *info)
 		       info->out_index, host_text(&info->host, host),
 		       WORD_OF(aperture_carriers, info->carrier), info->out_length,
 		       info->out_first);
+		if (info->cluster != 0)
+			printf(", %scluster address %u", info->by_cluster ? "by its " : "",
+			       info->cluster);
 		if (info->sequenced)
 			printf("; next %u, acknowledged %u", info->sequence, info->acknowledged);
 	}
@@ -306,7 +316,8 @@ static void print_outgoing(const struct hdl_aperture_info *info)
 
 static void print_owner(const struct hdl_aperture_process *p, const struct hdl_oob_status *known)
 {
-	printf("  %s (pid %d), slot %u: ", p->program, p->pid, p->slot);
+	printf("  %s (pid %d), slot %u, cluster address %u: ", p->program, p->pid, p->slot,
+	       p->cluster);
 	if (!p->seen) {
 		puts("the system does not let us read its tables, or it is of another version");
 		return;

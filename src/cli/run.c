@@ -149,9 +149,9 @@ static bool check_capture(void)
  * status. */
 static int try_settings(void)
 {
-	static const char *const settings[] = {"HEDDLE_ADDR", "HEDDLE_COPY",  "HEDDLE_FAST",
-	                                       "HEDDLE_LMC",  "HEDDLE_LOCAL", "HEDDLE_MPA",
-	                                       "HEDDLE_NODE", "HEDDLE_STRIPE"};
+	static const char *const settings[] = {"HEDDLE_ADDR", "HEDDLE_CLUSTER", "HEDDLE_COPY",
+	                                       "HEDDLE_FAST", "HEDDLE_LMC",     "HEDDLE_LOCAL",
+	                                       "HEDDLE_MPA",  "HEDDLE_NODE",    "HEDDLE_STRIPE"};
 	struct hdl_open_attr attr = {.on_node = true, .capture = ""};
 	struct hdl_adapter *adapter;
 	bool any = false;

@@ -38,6 +38,9 @@ static enum incoming_verdict incoming_judge_sender(const struct hdl_aperture_fix
 	if ((row->checks & HDL_CHECK_SOURCE) != 0 &&
 	    !incoming_matches(req->source.host, row->source.raw, row->mask.raw))
 		return INCOMING_SOURCE;
+	if ((row->checks & HDL_CHECK_CLUSTER) != 0 &&
+	    ((req->source.cluster ^ row->source_cluster) & row->cluster_mask) != 0)
+		return INCOMING_SOURCE;
 	return INCOMING_OK;
 }
 

@@ -49,7 +49,8 @@ enum incoming_verdict {
 struct incoming_source {
 	uint8_t host[16];
 	uint8_t link[INCOMING_LINK_BYTES];
-	bool has_link; /* the carrier knows it; otherwise HDL_CHECK_LINK fails */
+	bool has_link;    /* the carrier knows it; otherwise HDL_CHECK_LINK fails */
+	uint16_t cluster; /* 0: none is known */
 };
 
 struct incoming_request {

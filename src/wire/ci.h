@@ -4,10 +4,11 @@
  *
  *    0  kind (1)
  *    1  flags (1)              enum ci_flag
- *    2  cluster address (2)    of the destination, its LID; 0: the carrier knows the host
+ *    2  cluster address (2)    of the destination; 0: the carrier knows the host
  *    4  index (4)              slot of the process (10 bits), row in its incoming table (22 bits)
  *    8  nonce (8)
- *   16  offset (4)             in the aperture; of ALIVE and its answer: which ALIVE it is
+ *   16  offset (4)             in the aperture; of ALIVE and its answer: which ALIVE it is; of
+ *                             CONNECT, ACCEPT and STATUS: the cluster address of the sender
  *   20  length (2)             of the data
  *   22  header checksum (2)    RFC 1071, over the header with all its fields, without itself
  *   24  sequence number (4)    only with CI_SEQUENCED

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "adapter/adapter.h"
+#include "adapter/aperture/cluster.h"
 #include "base/log.h"
 
 #define VALUES_TEXT 64
@@ -119,13 +120,21 @@ static bool choose_node(struct hdl_adapter *adapter, const char *node)
 	return true;
 }
 
+/* Read the table that HEDDLE_CLUSTER names. */
+static bool choose_cluster(struct hdl_adapter *adapter)
+{
+	const char *path = given("HEDDLE_CLUSTER");
+	return path == NULL || adapter->cluster != NULL ||
+	       cluster_read(path, &adapter->cluster) == 0;
+}
+
 int settings_take(struct hdl_adapter *adapter, const char *node)
 {
 	static const char *const local[] = {"on", "off", NULL}, *const copy[] = {"lane", NULL};
 	adapter->net.stripes = is("HEDDLE_STRIPE", "on");
 	log_enabled(LOG_LEVEL_ERROR); /* reports an invalid HEDDLE_LOG now */
 	if (!choose_node(adapter, node) || !choose_lids(adapter) || !choose_mpa(adapter) ||
-	    !settings_is_known("HEDDLE_LOCAL", local) ||
+	    !choose_cluster(adapter) || !settings_is_known("HEDDLE_LOCAL", local) ||
 	    !settings_is_known("HEDDLE_STRIPE", local) || !settings_is_known("HEDDLE_COPY", copy))
 		return -HDL_EINVAL;
 	return net_choose(adapter);

@@ -297,6 +297,8 @@ void apertures_forward_send(const struct apertures *apertures, const struct ap_p
 void apertures_forward_end(struct apertures *apertures);
 
 /* --- find.c --- */
+/* The cluster address of the host @gid of a network, if there is a table; path->cluster. */
+void apertures_mark_cluster(const struct apertures *apertures, struct ap_path *path);
 /* How port @port of @host is reached. Called without a lock; may wait for the agent. */
 int apertures_find(struct hdl_adapter *adapter, const struct hdl_gid *host, uint16_t port,
                    struct ap_path *path);

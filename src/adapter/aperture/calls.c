@@ -18,7 +18,7 @@ static int aperture_judge_attr(const struct hdl_adapter *adapter,
                                const struct hdl_aperture_attr *attr, uint32_t checks)
 {
 	uint32_t remote = HDL_ACCESS_REMOTE_READ | HDL_ACCESS_REMOTE_WRITE;
-	uint32_t known = HDL_CHECK_DEFAULT | HDL_CHECK_LINK;
+	uint32_t known = HDL_CHECK_DEFAULT | HDL_CHECK_LINK | HDL_CHECK_CLUSTER;
 	if (attr->length > 1ull << HDL_APERTURE_MAX_BITS || attr->type > HDL_APERTURE_EVENT ||
 	    (attr->access & ~remote) != 0 || (checks & ~known) != 0 ||
 	    (attr->nonce_every != 0 && (checks & HDL_CHECK_SEQUENCE) == 0) ||
@@ -101,9 +101,10 @@ static void aperture_fill_entry(struct hdl_aperture *aperture, const struct hdl_
 	conn->in->base = (uint64_t)(uintptr_t)aperture->memory;
 	conn->in->length = conn->in->granted = aperture->length;
 	conn->in->host = aperture->adapter->engine.gid;
+	conn->in->cluster = conn->node->lid;
 	conn->own = (struct ci_offer){.bits = bits_for(attr->length),
 	                              .type = (uint8_t)attr->type,
-	                              .checks = (uint8_t)checks,
+	                              .checks = (uint8_t)(checks & ~(uint32_t)HDL_CHECK_CLUSTER),
 	                              .nonce_every = attr->nonce_every,
 	                              .length = (uint32_t)attr->length};
 	if (attr->nonce_every != 0)
@@ -114,6 +115,9 @@ static void aperture_fill_entry(struct hdl_aperture *aperture, const struct hdl_
 	conn->in->mask = attr->source_mask;
 	conn->own_link = !mac_is_clear(attr->link);
 	memcpy(conn->in->link, attr->link, sizeof(conn->in->link));
+	conn->own_cluster = attr->cluster_mask != 0;
+	conn->in->source_cluster = attr->cluster;
+	conn->in->cluster_mask = attr->cluster_mask;
 	aperture->port = attr->port;
 	if (attr->port != NULL) {
 		conn->port = &attr->port->port;
@@ -250,6 +254,7 @@ int hdl_aperture_peer(const struct hdl_aperture *aperture, struct hdl_aperture_p
 		peer->index = conn->out->index;
 		peer->port = conn->pointed ? 0 : conn->to_port;
 		peer->bits = conn->peer.bits;
+		peer->cluster = conn->out->cluster;
 	}
 	adapter_unlock(aperture->adapter);
 	return leads ? 0 : -HDL_EPERM;

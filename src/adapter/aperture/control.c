@@ -15,6 +15,7 @@
 
 #include "adapter/adapter.h"
 #include "adapter/aperture/aperture.h"
+#include "adapter/aperture/cluster.h"
 #include "base/log.h"
 #include "base/mac.h"
 #include "base/memfile.h"
@@ -108,7 +109,7 @@ int hdl_aperture_own(const struct hdl_aperture *aperture, struct hdl_aperture_ta
 		return -HDL_EACCES;
 	adapter_lock(adapter);
 	*target = (struct hdl_aperture_target){.host = adapter->engine.gid,
-	                                       .lid = adapter->lid,
+	                                       .lid = conn->node->lid,
 	                                       .index = conn->own.index,
 	                                       .nonce = incoming_nonce(conn->user),
 	                                       .sequence = conn->in->expected,
@@ -154,6 +155,9 @@ static int aperture_point_at(struct hdl_aperture *aperture,
 		aperture->ip_port = (uint16_t)target->index;
 		return 0;
 	}
+	uint16_t address = agent_lid_of(host.raw);
+	if (address != 0 && adapter->cluster != NULL)
+		(void)cluster_find(adapter->cluster, address, host.raw);
 	if (!mac_is_clear(target->link) && aperture_frames(adapter) != NULL)
 		mac_to_gid(target->link, host.raw);
 	if (aperture->entry != NULL && target->bits != aperture->entry->bits)
@@ -162,6 +166,11 @@ static int aperture_point_at(struct hdl_aperture *aperture,
 		return -HDL_EHOSTUNREACH;
 	if (path.managed)
 		return -HDL_EACCES; /* it has connections that its agent holds, and no others */
+	path.by_cluster = address != 0;
+	if (path.by_cluster)
+		path.cluster = address;
+	else if (!path.cluster_known)
+		path.cluster = target->lid;
 	const struct ci_offer offer = {.index = target->index,
 	                               .nonce = target->nonce,
 	                               .sequence = target->sequence,

@@ -5,6 +5,7 @@
 
 #include "adapter/adapter.h"
 #include "adapter/aperture/aperture.h"
+#include "adapter/aperture/cluster.h"
 
 enum find_kind { FIND_WHO = 1, FIND_HERE };
 
@@ -145,8 +146,8 @@ static bool find_is_us(struct hdl_adapter *adapter, const struct hdl_gid *host, 
 	return is_us;
 }
 
-int apertures_find(struct hdl_adapter *adapter, const struct hdl_gid *host, uint16_t port,
-                   struct ap_path *path)
+static int find_host(struct hdl_adapter *adapter, const struct hdl_gid *host, uint16_t port,
+                     struct ap_path *path)
 {
 	struct apertures *apertures = adapter->apertures;
 	struct aperture_found found;
@@ -174,7 +175,7 @@ int apertures_find(struct hdl_adapter *adapter, const struct hdl_gid *host, uint
 		return result;
 	struct hdl_gid own;
 	if (find_is_us(adapter, host, &own))
-		return apertures_find(adapter, &own, port, path);
+		return find_host(adapter, &own, port, path);
 	adapter_lock(adapter);
 	bool lost = apertures->trust == HDL_TRUST_NONE && apertures->forward.sock < 0;
 	adapter_unlock(adapter);
@@ -184,4 +185,52 @@ int apertures_find(struct hdl_adapter *adapter, const struct hdl_gid *host, uint
 	bool reached = apertures_udp_path(apertures, host, path);
 	adapter_unlock(adapter);
 	return reached ? 0 : -HDL_EHOSTUNREACH;
+}
+
+/* --- cluster addresses --- */
+
+void apertures_mark_cluster(const struct apertures *apertures, struct ap_path *path)
+{
+	const struct cluster *cluster = apertures->adapter->cluster;
+	if (__builtin_expect(cluster == NULL, 1))
+		return;
+	path->cluster = cluster_of(cluster, path->host);
+	path->cluster_known = true;
+}
+
+int apertures_find(struct hdl_adapter *adapter, const struct hdl_gid *host, uint16_t port,
+                   struct ap_path *path)
+{
+	uint16_t address = agent_lid_of(host->raw);
+	struct hdl_gid listed;
+	if (address == 0)
+		return find_host(adapter, host, port, path);
+	bool is_listed =
+	        adapter->cluster != NULL && cluster_find(adapter->cluster, address, listed.raw);
+	uint16_t lid;
+	if (!is_listed && adapter->agent.on_node && hdl_node_find(adapter, host, &lid) != 0)
+		return -HDL_EHOSTUNREACH; /* a LID that no node of this machine has */
+	if (!is_listed)
+		agent_locate(adapter, host);
+	int result = find_host(adapter, is_listed ? &listed : host, port, path);
+	if (result != 0)
+		return result;
+	path->cluster = address;
+	path->by_cluster = true;
+	return 0;
+}
+
+int hdl_aperture_cluster(struct hdl_adapter *adapter, uint16_t address, struct hdl_gid *gid)
+{
+	if (adapter == NULL || adapter->magic != MAGIC_ADAPTER || gid == NULL)
+		return -HDL_EINVAL;
+	const struct apertures *apertures = address == 0 ? apertures_begin(adapter) : NULL;
+	if (address == 0 && apertures == NULL)
+		return -HDL_ENOMEM;
+	if (address == 0)
+		address = apertures->node.lid;
+	if (address == 0)
+		return -HDL_ENOTSUP;
+	agent_lid_address(address, gid->raw);
+	return 0;
 }

@@ -27,6 +27,7 @@ struct ap_path apertures_forward_path_of(const struct apertures *apertures, uint
 	path.has_link = which < apertures->adapter->net.address_count &&
 	                apertures->adapter->net.addresses[which].frames &&
 	                mac_from_gid(host, path.link);
+	apertures_mark_cluster(apertures, &path);
 	return path;
 }
 

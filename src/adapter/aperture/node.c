@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "adapter/adapter.h"
+#include "adapter/aperture/cluster.h"
 #include "adapter/eventq/eventq.h"
 #include "base/cancel.h"
 #include "base/log.h"
@@ -444,6 +445,15 @@ static struct apertures *aperture_make_node(struct hdl_adapter *adapter)
 	node->own = &adapter->engine.own;
 	node->slot = adapter->slot;
 	node->lid = adapter->lid;
+	node->lid_bits = adapter->lmc;
+	for (uint32_t i = 0; adapter->cluster != NULL && i < adapter->net.address_count; i++) {
+		uint16_t address = cluster_of(adapter->cluster, adapter->net.addresses[i].gid);
+		if (address == 0)
+			continue;
+		node->lid = address;
+		node->lid_bits = 0;
+		break;
+	}
 	node->secret[0] = prng_pool_next(&apertures->secrets);
 	node->secret[1] = prng_pool_next(&apertures->secrets);
 	node->sink = &aperture_sink;

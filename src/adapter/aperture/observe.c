@@ -60,6 +60,8 @@ static void sight_incoming(const struct hdl_aperture *from, const struct hdl_ape
 	info->length = from->conn.own.length;
 	info->source = in->source;
 	info->mask = in->mask;
+	info->source_cluster = in->source_cluster;
+	info->cluster_mask = in->cluster_mask;
 }
 
 static void sight_outgoing(const struct hdl_aperture *from, const struct outgoing *out,
@@ -88,6 +90,8 @@ static void sight_outgoing(const struct hdl_aperture *from, const struct outgoin
 	info->out_first = out->first;
 	info->out_length = out->length;
 	memcpy(info->host.raw, conn->path.host, 16);
+	info->cluster = out->cluster;
+	info->by_cluster = out->address == OUTGOING_CLUSTER;
 }
 
 /* The mapped range. Where it is tracked, the tracker knows its address. */
@@ -207,6 +211,7 @@ static int sight_tables(struct hdl_aperture_process *process, const struct table
 	                observe_read(process->pid, header, copy, sizeof(*copy), address);
 	if (process->seen) {
 		process->trust = copy->trust;
+		process->cluster = copy->node.lid;
 		for (size_t i = 0; i < HDL_APERTURE_COUNTER_COUNT; i++)
 			process->counters[i].value = aperture_counter(copy, i);
 		result = sight_ports(&sight);

@@ -37,8 +37,8 @@ static bool same_lane(const struct hdl_aperture *aperture)
 /* May everybody access it who knows the nonce? */
 static bool same_is_open(const struct hdl_aperture *aperture)
 {
-	const uint32_t who =
-	        HDL_CHECK_VALID | HDL_CHECK_SEQUENCE | HDL_CHECK_SOURCE | HDL_CHECK_LINK;
+	const uint32_t who = HDL_CHECK_VALID | HDL_CHECK_SEQUENCE | HDL_CHECK_SOURCE |
+	                     HDL_CHECK_LINK | HDL_CHECK_CLUSTER;
 	return (aperture->conn.in->checks & (who | HDL_CHECK_EXTENT)) == HDL_CHECK_EXTENT;
 }
 

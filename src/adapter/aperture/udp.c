@@ -27,6 +27,7 @@ static struct ap_path udp_path_of(const struct apertures *apertures, uint32_t wh
 	                       .idle_ns = APERTURE_UDP_IDLE};
 	memcpy(path.host, host, 16);
 	path.has_link = apertures->udp[which].address.frames && mac_from_gid(host, path.link);
+	apertures_mark_cluster(apertures, &path);
 	return path;
 }
 

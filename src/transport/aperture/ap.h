@@ -83,6 +83,10 @@ struct ap_path {
 	bool managed;  /* an end is not trusted: out-of-band packets travel through the agent */
 	bool by_agent; /* of a frame on a managed path: it came, or goes, that way */
 	bool replays;  /* a network: frames may come late, twice, or again from somebody else */
+	/* The cluster address of the host; 0: none is known. */
+	uint16_t cluster;
+	bool cluster_known; /* by the carrier: what the host says of itself does not count */
+	bool by_cluster;    /* that is how the host was named */
 	uint8_t link[INCOMING_LINK_BYTES];
 	uint8_t host[16];
 	uint64_t idle_ns; /* between two ALIVEs of a connection that has nothing to send */
@@ -201,6 +205,7 @@ struct ap_conn {
 	bool awaiting;    /* an answer is due, since heard_ns */
 	bool own_source;  /* the owner chose source and mask of conn->in; else: the peer's */
 	bool own_link;    /* the same for its link address */
+	bool own_cluster; /* and for its cluster address */
 	uint32_t row;     /* in node->rows */
 	struct hdl_aperture_fixed *in;  /* what the application can only read ... */
 	struct hdl_aperture_user *user; /* ... and what it may write: heddle/control.h */
@@ -234,9 +239,12 @@ struct ap_conn {
 	uint64_t timer_ns;    /* for how long it was started */
 	uint64_t timer_since; /* and since what: of the same thing, this differs */
 	uint8_t timer_of;     /* enum ap_timer */
-	uint64_t heard_ns;    /* the last sign of life */
-	uint64_t stuck_ns;    /* since when the carrier has had no room; 0: it has */
-	uint64_t began_ns;    /* of the state */
+	/* AP_TIMER_DATA: since when for this oldest packet; AP_TIMEOUT_NS at most, for which what
+	 * is sent may put it off. */
+	uint64_t timer_first_ns;
+	uint64_t heard_ns; /* the last sign of life */
+	uint64_t stuck_ns; /* since when the carrier has had no room; 0: it has */
+	uint64_t began_ns; /* of the state */
 	uint32_t tries;
 	/* Numbers of ALIVEs: the last that was sent, that was answered, that we have to answer. */
 	uint32_t asks, lives, alive_number;
@@ -253,7 +261,8 @@ struct ap_node {
 	struct bitmap row_map;
 	uint32_t row_count, next_row;
 	uint32_t slot; /* of our process */
-	uint16_t lid;  /* our cluster address; 0: none */
+	/* Our cluster address; 0: none. It is the first of 2^lid_bits, which are all ours. */
+	uint16_t lid, lid_bits;
 	uint64_t now_ns;
 	struct timer_wheel wheel;
 	struct ap_conn *active, **active_end;
@@ -326,6 +335,16 @@ void ap_unpoint(struct ap_conn *conn);
 void ap_begin(struct ap_conn *conn, const struct ci_offer *offer, const struct ap_path *path);
 /* Point the outgoing side at @offer, without a connection; one that exists ends. */
 void ap_point(struct ap_conn *conn, const struct ci_offer *offer, const struct ap_path *path);
+/* The path that CONNECT, ACCEPT or STATUS came by, with the cluster address of its sender: it is in
+ * the offset, which they have no other use for. Ends that know of none say 0. */
+static inline struct ap_path ap_path_said(const struct ap_path *from,
+                                          const struct ci_packet *packet)
+{
+	struct ap_path path = *from;
+	if (!path.cluster_known && !path.managed)
+		path.cluster = (uint16_t)packet->offset;
+	return path;
+}
 /* Has the application stored another destination, which has not taken effect? */
 static inline bool ap_is_redirected(const struct ap_conn *conn)
 {

@@ -143,6 +143,8 @@ void ap_send_connect(struct ap_conn *conn)
 	struct ci_packet packet = {.kind = CI_CONNECT,
 	                           .index = ci_index(0, conn->to_port),
 	                           .nonce = conn->ticket,
+	                           .cluster = conn->path.by_cluster ? conn->path.cluster : 0,
+	                           .offset = conn->node->lid,
 	                           .bytes = sizeof(body),
 	                           .data = body};
 	offer.port = conn->to_port;
@@ -157,6 +159,10 @@ static void ap_expect(struct ap_conn *conn, const struct ap_path *path)
 	conn->path = *path;
 	conn->path.by_agent = false;
 	conn->in->connected = true;
+	if (!conn->own_cluster) {
+		conn->in->source_cluster = path->cluster;
+		conn->in->cluster_mask = path->cluster != 0 ? UINT16_MAX : 0;
+	}
 	if (!conn->own_link)
 		memcpy(conn->in->link, path->link, sizeof(conn->in->link));
 	if (conn->own_source)
@@ -191,8 +197,10 @@ static void ap_set_target(struct ap_conn *conn, const struct ci_offer *offer)
 	out->sequenced = (offer->checks & HDL_CHECK_SEQUENCE) != 0;
 	out->first = offer->first;
 	out->length = offer->length;
-	out->address = memcmp(conn->path.host, mapped, sizeof(mapped)) == 0 ? OUTGOING_IPV4
-	                                                                    : OUTGOING_IPV6;
+	out->cluster = conn->path.cluster;
+	out->address = conn->path.by_cluster                                  ? OUTGOING_CLUSTER
+	               : memcmp(conn->path.host, mapped, sizeof(mapped)) == 0 ? OUTGOING_IPV4
+	                                                                      : OUTGOING_IPV6;
 	memcpy(out->host, conn->path.host, 16);
 	memcpy(out->link, conn->path.link, sizeof(out->link));
 	out->owner = conn;
@@ -269,8 +277,10 @@ static void ap_hear_accept(struct ap_conn *conn, const struct ci_packet *packet,
 		ap_give_up(conn, CI_SENDER, HDL_REASON_PROTOCOL);
 		return;
 	}
+	struct ap_path path = ap_path_said(from, packet);
+	path.by_cluster = conn->path.by_cluster;
 	conn->to_port = offer.port;
-	ap_begin(conn, &offer, from);
+	ap_begin(conn, &offer, &path);
 }
 
 /* The port wants the ticket @ticket. False: CONNECT has to be given up. */

@@ -77,6 +77,7 @@ static void ap_send_reject(struct ap_node *node, const struct ap_path *to,
 	uint8_t body[8];
 	struct ci_note note = {.reason = reason};
 	struct ci_packet packet = {.kind = CI_REJECT,
+	                           .cluster = to->cluster,
 	                           .index = offer->index,
 	                           .nonce = offer->nonce,
 	                           .bytes = ci_set_note(CI_REJECT, &note, body),
@@ -93,6 +94,7 @@ void ap_send_accept(struct ap_conn *conn)
 	                           .cluster = conn->out->cluster,
 	                           .index = conn->peer.index,
 	                           .nonce = conn->peer.nonce,
+	                           .offset = conn->node->lid,
 	                           .bytes = sizeof(body),
 	                           .data = body};
 	offer.port = conn->to_port;
@@ -128,6 +130,7 @@ static void ap_send_ticket(struct ap_node *node, const struct ap_path *to,
 {
 	uint8_t body[CI_TICKET_BYTES];
 	struct ci_packet packet = {.kind = CI_REJECT,
+	                           .cluster = to->cluster,
 	                           .index = offer->index,
 	                           .nonce = offer->nonce,
 	                           .bytes = sizeof(body),
@@ -318,8 +321,9 @@ static uint8_t ap_rule(const struct ap_port *port, const struct ci_offer *offer,
 }
 
 static void ap_hear_connect(struct ap_node *node, const struct ci_packet *packet,
-                            const struct ap_path *from)
+                            const struct ap_path *sender)
 {
+	const struct ap_path said = ap_path_said(sender, packet), *from = &said;
 	struct ci_offer offer;
 	uint32_t action;
 	uint8_t reason = HDL_REASON_NO_PORT;
@@ -378,8 +382,9 @@ static void ap_hear_connect(struct ap_node *node, const struct ci_packet *packet
 /* --- STATUS --- */
 
 static void ap_hear_status(struct ap_node *node, const struct ci_packet *packet,
-                           const struct ap_path *from)
+                           const struct ap_path *sender)
 {
+	const struct ap_path said = ap_path_said(sender, packet), *from = &said;
 	uint8_t body[CI_STATUSACK_BYTES], reason;
 	uint32_t action;
 	struct ci_status status = ci_get_status(packet);
@@ -403,6 +408,7 @@ static void ap_hear_status(struct ap_node *node, const struct ci_packet *packet,
 	                                      blocked};
 	memcpy(status.values, values, sizeof(values));
 	struct ci_packet reply = {.kind = CI_STATUSACK,
+	                          .cluster = from->cluster,
 	                          .index = to.index,
 	                          .nonce = to.nonce,
 	                          .bytes = ci_set_status(CI_STATUSACK, &status, body),
@@ -422,6 +428,8 @@ void ap_ask_status(struct ap_conn *conn, const struct ap_path *path, uint16_t nu
 	struct ci_status status = {
 	        .index = conn->own.index, .nonce = conn->own.nonce, .token = token};
 	struct ci_packet packet = {.kind = CI_STATUS,
+	                           .cluster = path->by_cluster ? path->cluster : 0,
+	                           .offset = conn->node->lid,
 	                           .index = ci_index(0, number),
 	                           .bytes = ci_set_status(CI_STATUS, &status, body),
 	                           .data = body};

@@ -261,6 +261,9 @@ static enum incoming_verdict ap_judge(const struct ap_conn *conn, const struct c
 	if (conn == NULL)
 		return INCOMING_NO_ENTRY;
 	memcpy(req.source.host, from->host, 16);
+	/* Data does not say it; its host said it when it connected. */
+	bool connected = conn->in->connected && memcmp(conn->path.host, from->host, 16) == 0;
+	req.source.cluster = from->cluster_known || !connected ? from->cluster : conn->path.cluster;
 	memcpy(req.source.link, from->link, sizeof(req.source.link));
 	enum incoming_verdict verdict = incoming_judge(conn->in, conn->user, &conn->roll, &req);
 	if (verdict == INCOMING_NONCE && ap_is_from_agent(conn, packet, from))
@@ -385,7 +388,8 @@ static void ap_take_damaged(struct ap_node *node, const struct ci_packet *packet
 
 static bool ap_is_elsewhere(const struct ap_node *node, const struct ci_packet *packet)
 {
-	return packet->cluster != 0 && node->lid != 0 && packet->cluster != node->lid;
+	return packet->cluster != 0 && node->lid != 0 &&
+	       packet->cluster >> node->lid_bits != node->lid >> node->lid_bits;
 }
 
 /* Packets out of node->reader until its frame ends or a write stalls. */

@@ -21,7 +21,9 @@ static enum ap_timer ap_waits_for(const struct ap_conn *conn, uint64_t *wait_ns,
 		if (conn->out->sequenced && conn->cursor != conn->next && *wait_ns > 0)
 			return AP_TIMER_PACE;
 		*wait_ns = window_wait_ns(&conn->window, AP_TIMEOUT_NS);
-		*since = conn->una;
+		/* What is sent puts it off, as an answer may come to that alone, but not for
+		 * ever. */
+		*since = (uint64_t)conn->una << 32 | conn->sent;
 		if (ap_unanswered(conn))
 			return AP_TIMER_DATA;
 		*wait_ns = AP_CLOSE_NS;
@@ -49,8 +51,16 @@ void ap_set_timer(struct ap_conn *conn)
 		conn->awaiting = true;
 		conn->heard_ns = node->now_ns;
 	}
-	if (timer_running(&conn->timer) && conn->timer_of == timer_of && conn->timer_since == since)
+	bool runs = timer_running(&conn->timer) && conn->timer_of == timer_of;
+	if (runs && conn->timer_since == since)
 		return;
+	if (timer_of == AP_TIMER_DATA) {
+		if (!runs || conn->timer_since >> 32 != since >> 32)
+			conn->timer_first_ns = node->now_ns;
+		uint64_t waited_ns = node->now_ns - conn->timer_first_ns;
+		uint64_t left_ns = waited_ns < AP_TIMEOUT_NS ? AP_TIMEOUT_NS - waited_ns : 0;
+		wait_ns = wait_ns < left_ns ? wait_ns : left_ns;
+	}
 	conn->timer_of = timer_of;
 	conn->timer_since = since;
 	conn->timer_ns = wait_ns;

@@ -7,7 +7,7 @@ PART is one of: address (whether link addresses can be checked), hosts (stores, 
 unsent (a route that is missing and frames that are too large: an event at once, and nothing is lost in the end), routed (the same if a router sends them back), gave_up (a process that was stopped learns from its peer that it waits no
 longer), busy (also one that has sent data which is not answered), deserted (the same when nothing is left of the other host but its kernel, and other processes share the survivor's port), hostile
 (old packets from the peer's host and from another port change nothing), socat (a stranger gets a datagram), heard (datagrams of a stranger come to the variable queue), trust (the list of the
-agent). With "ether-" before it, by Ethernet frames, and the ends check each other's MAC address; then also: forged (frames of others), link (goes down, comes back, has another MTU, is gone),
+agent), cluster (the ends know each other by the numbers of a table, which are in every packet). With "ether-" before it, by Ethernet frames, and the ends check each other's MAC address; then also: forged (frames of others), link (goes down, comes back, has another MTU, is gone),
 refused (what is said without the privilege, or without the interface). With "untrusted-" before it, neither agent trusts the program, whose frames take the way
 through forwarders; then also: forwarder (is killed, and replaced). What the kernel or this machine does
 not offer is a skip (exit 77) that says so."""
@@ -66,6 +66,50 @@ def ipv6(world):
         pass
     print(gid, kinds, out, rest)
     return client.returncode or server.returncode or (0 if gid == SIX[1] and kinds[6] > 20 and kinds[4] == 0 else 1)
+
+
+def cluster(world):
+    """Ends that connect by cluster address. Packets to an entry have that of its host, as in heddle-ci(7); a table that contradicts what is there is of no use; one that is wrong is refused."""
+    tables = [world.folders[0].parent / name for name in ("cluster", "other", "wrong")]
+    tables[0].write_text(f"# the same file everywhere\n17 {A}\n\n0x12 {B}\n")
+    tables[1].write_text(f"17 {A}\n19 {B}\n")
+    tables[2].write_text(f"17 {A}\n17 {B}\n")
+    recorder = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+    recorder.bind(("near", 0))
+    recorder.settimeout(0)
+    server = world.start(1, HEDDLED, PROGRAM, "serve", HEDDLE_CLUSTER=str(tables[0]))
+    _, port = server.stdout.readline().split()
+    client = world.start(0, HEDDLED, PROGRAM, "use", "100::12", port, HEDDLE_CLUSTER=str(tables[0]))
+    out = client.communicate(timeout=100)[0]
+    rest = server.communicate(timeout=100)[0]
+    said = {17: set(), 18: set()}
+    entries = {17: 0, 18: 0, 0: 0}
+    try:
+        while True:
+            frame = recorder.recv(65536)
+            if frame[12:14] != b"\x08\x00" or frame[23] != 17 or int.from_bytes(frame[36:38], "big") != PORT:
+                continue
+            packet = frame[42:]
+            own, there = (17, 18) if frame[26:30] == socket.inet_aton(A) else (18, 17)
+            kind, number = packet[0], int.from_bytes(packet[2:4], "big")
+            if kind in (5, 6):
+                said[own].add(int.from_bytes(packet[16:20], "big"))
+            entries[number if number == there else 0] += 1
+    except BlockingIOError:
+        pass
+    print(said, entries, out, rest)
+    good = client.returncode == 0 and server.returncode == 0 and said == {17: {17}, 18: {18}} and entries[17] > 5 and entries[18] > 20 and entries[0] == 0
+    # Nobody has 19: the packet says so, and is dropped.
+    server = world.start(1, HEDDLED, PROGRAM, "serve", HEDDLE_CLUSTER=str(tables[0]))
+    _, port = server.stdout.readline().split()
+    client, refused = (subprocess.run([PROGRAM, "use", to, port], env={**world.environment(0, HEDDLED), "HEDDLE_CLUSTER": str(table)}, capture_output=True, text=True, timeout=100)
+                       for to, table in (("100::13", tables[1]), ("100::12", tables[2])))
+    server.kill()
+    server.communicate()
+    words = refused.stderr
+    print(client.returncode, client.stderr, refused.returncode, words)
+    good = good and client.returncode != 0 and refused.returncode != 0 and "line 2 of" in words and "another host has that address" in words
+    return 0 if good else 1
 
 
 def address(world):
@@ -420,7 +464,7 @@ def forwarder(world):
 
 
 PARTS = {"forwarder": forwarder, "address": address, "hosts": hosts, "ipv6": ipv6, "killed": killed, "unsent": unsent, "routed": routed, "gave_up": gave_up, "busy": busy, "deserted": deserted, "hostile": hostile, "socat": socat, "heard": heard, "trust": trust, "forged": forged, "link": link,
-         "refused": refused}
+         "refused": refused, "cluster": cluster}
 
 
 def main():

@@ -603,7 +603,7 @@ static void ap5_bad_set_up_is_refused(void **state)
 	        {{.length = 1, .type = HDL_APERTURE_IP}, -HDL_EINVAL},
 	        {{.length = 1, .type = HDL_APERTURE_EVENT}, -HDL_EINVAL}, /* no port */
 	        {{.length = 1, .access = HDL_ACCESS_LOCAL_READ}, -HDL_EINVAL},
-	        {{.length = 1, .checks = 0x40}, -HDL_EINVAL},
+	        {{.length = 1, .checks = 0x80}, -HDL_EINVAL},
 	        {{.length = 1, .checks = HDL_CHECK_NONCE, .nonce_every = 1}, -HDL_EINVAL},
 	        {{.length = 1, .checks = HDL_CHECK_DEFAULT | HDL_CHECK_LINK}, -HDL_ENOTSUP},
 	        {{.memory = (void *)4096, .length = 4096}, -HDL_EFAULT},

@@ -203,13 +203,18 @@ static void ap5_each_check_on_and_off(void **state)
 	        {HDL_CHECK_LINK, 'l', INCOMING_LINK},
 	        {HDL_CHECK_LINK, 'L', INCOMING_LINK},
 	        {HDL_CHECK_SOURCE, 's', INCOMING_SOURCE},
+	        {HDL_CHECK_CLUSTER, 'c', INCOMING_SOURCE},
 	};
-	const uint8_t all = HDL_CHECK_DEFAULT | HDL_CHECK_LINK;
+	const uint8_t all = HDL_CHECK_DEFAULT | HDL_CHECK_LINK | HDL_CHECK_CLUSTER;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		for (unsigned off = 0; off < 2; off++) {
 			struct entry entry = entry_of(off ? all & (uint8_t)~rows[i].check : all);
 			struct incoming_request req = good_request();
+			entry.row.source_cluster = 0x1234;
+			entry.row.cluster_mask = 0xfff0;
+			req.source.cluster = 0x1239;
 			assert_int_equal(judged(&entry, &req), INCOMING_OK);
+			req.source.cluster ^= rows[i].what == 'c' ? 0x8000 : 0;
 			entry.row.connected = rows[i].what != 'v';
 			req.sequence += rows[i].what == '+' ? 1 : 0;
 			req.sequence -= rows[i].what == '-' ? 1 : 0;
