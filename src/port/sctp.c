@@ -13,6 +13,8 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/prng.h"
+#include "base/siphash.h"
 #include "port/sctp_packet.h"
 
 #define DATA_HEADER 16u
@@ -69,9 +71,13 @@ static pthread_mutex_t sctp_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool sctp_begun;
 static uint64_t sctp_last_ns;
 static uint32_t sctp_next_port;
-static struct sctp_end sctp_nowhere = {.fd = -1};
-static struct sctp_path *sctp_lingering; /* of ends that are closed */
-static pid_t sctp_pid; /* whose state it is: a child of fork() must not touch it */
+#define PATH_ROWS 4096u
+static struct sctp_path *sctp_paths[PATH_ROWS]; /* by name */
+static uint64_t sctp_secret[2];                 /* of names: nobody else can tell where they are */
+/* Whose packet is being handled, if it has no path: an answer goes back, and nothing is kept. */
+static struct sctp_path sctp_passing;
+static bool sctp_cookie_taken; /* the packet that is being handled was answered by COOKIE ACK */
+static pid_t sctp_pid;         /* whose state it is: a child of fork() must not touch it */
 
 /* --- packets --- */
 
@@ -93,14 +99,26 @@ static void packet_record(struct sctp_end *end, const struct udp_address *peer, 
 	end->seen_count++;
 }
 
+/* The path with this name; NULL: there is none any more. */
+static struct sctp_path *path_named(uint64_t name)
+{
+	struct sctp_path *at = sctp_paths[name % PATH_ROWS];
+	while (at != NULL && at->name != name)
+		at = at->beside;
+	return at == NULL && name == sctp_passing.name ? &sctp_passing : at;
+}
+
 /* usrsctp sends a packet. A packet that finds no room is lost; it will be sent again. */
 static int packet_out(void *addr, void *buffer, size_t length, uint8_t tos, uint8_t set_df)
 {
-	const struct sctp_path *path = addr;
+	struct sctp_path *path = path_named((uintptr_t)addr);
+	const uint8_t *packet = buffer;
 	int error;
 	(void)set_df;
-	if (path->end->fd < 0 || length < SCTP_HEADER_BYTES)
+	if (path == NULL || path->end == NULL || path->end->fd < 0 ||
+	    length < SCTP_HEADER_BYTES + SCTP_CHUNK_BYTES)
 		return 0;
+	sctp_cookie_taken |= packet[SCTP_HEADER_BYTES] == SCTP_CHUNK_COOKIE_ACK;
 	sctp_packet_seal(buffer, length);
 	struct udp_train train = {.to = path->peer,
 	                          .port = path->port,
@@ -137,6 +155,8 @@ static int sctp_begin(void)
 		return 0;
 	if (!sctp_load())
 		return -EPROTONOSUPPORT;
+	for (unsigned i = 0; i < 2; i++)
+		sctp_secret[i] = prng_secret();
 	sctp_begun = true;
 	sctp_pid = getpid();
 	sctp_next_port = (uint32_t)(clock_now_ns() >> 10); /* not the one of the last process */
@@ -163,48 +183,54 @@ static int sctp_begin(void)
 
 /* --- paths --- */
 
+/* Different for every pair of UDP ports, and the same whenever the two meet: a cookie has it. */
+static uint64_t path_name(const struct sctp_end *end, const struct udp_address *peer, uint16_t port)
+{
+	struct {
+		struct udp_address own, peer;
+		uint16_t own_port, port;
+	} both;
+	memset(&both, 0, sizeof(both));
+	both.own = end->own;
+	both.peer = *peer;
+	both.own_port = end->port;
+	both.port = port;
+	return siphash(sctp_secret, &both, sizeof(both)) | 1; /* not 0 */
+}
+
 static struct sctp_path *path_find(const struct sctp_end *end, const struct udp_address *peer,
                                    uint16_t port)
 {
-	struct sctp_path *at = end->paths;
-	while (at != NULL && (at->port != port || !udp_address_equal(&at->peer, peer)))
-		at = at->next;
-	return at;
+	struct sctp_path *path = path_named(path_name(end, peer, port));
+	return path != &sctp_passing && path != NULL && path->end == end ? path : NULL;
 }
 
-/* Free the paths that nothing of usrsctp can lead to any more. */
-static void paths_reap(uint64_t now_ns)
+static void *path_handle(const struct sctp_path *path)
 {
-	for (struct sctp_path **at = &sctp_lingering; *at != NULL;) {
-		struct sctp_path *path = *at;
-		if (now_ns - path->closed_ns < SCTP_LINGER_NS) {
-			at = &path->next;
-			continue;
-		}
-		*at = path->next;
-		lib.usrsctp_deregister_address(path);
-		free(path);
-	}
+	return (void *)(uintptr_t)path->name;
 }
 
-/* Take @path from @end. An association that is being closed may still send on it, to nowhere. */
-static void path_free(struct sctp_end *end, struct sctp_path *path)
+/* Take @path from its end. */
+static void path_free(struct sctp_path *path)
 {
-	struct sctp_path **at = &end->paths;
-	uint64_t now_ns = clock_now_ns();
+	struct sctp_path **at = &path->end->paths, **row = &sctp_paths[path->name % PATH_ROWS];
 	while (*at != path)
 		at = &(*at)->next;
 	*at = path->next;
-	end->path_count--;
-	paths_reap(now_ns);
-	if (path->closed_ns != 0 && now_ns - path->closed_ns < SCTP_LINGER_NS) {
-		path->end = &sctp_nowhere;
-		path->next = sctp_lingering;
-		sctp_lingering = path;
-		return;
-	}
-	lib.usrsctp_deregister_address(path);
+	path->end->path_count--;
+	while (*row != path)
+		row = &(*row)->beside;
+	*row = path->beside;
+	lib.usrsctp_deregister_address(path_handle(path));
 	free(path);
+}
+
+/* Which of two paths without sockets is given up for another one? */
+static bool path_is_better_kept(const struct sctp_path *path, const struct sctp_path *other)
+{
+	if ((path->waiting > 0) != (other->waiting > 0))
+		return path->waiting > 0;
+	return path->heard_ns > other->heard_ns;
 }
 
 /* A path to @peer. NULL: no memory, or all are in use. */
@@ -214,19 +240,26 @@ static struct sctp_path *path_make(struct sctp_end *end, const struct udp_addres
 	if (end->path_count == SCTP_MAX_PATHS) {
 		struct sctp_path *idle = NULL;
 		for (struct sctp_path *at = end->paths; at != NULL; at = at->next)
-			if (at->users == 0 && (idle == NULL || at->heard_ns < idle->heard_ns))
+			if (at->users == 0 && (idle == NULL || path_is_better_kept(idle, at)))
 				idle = at;
 		if (idle == NULL)
 			return NULL;
-		path_free(end, idle);
+		path_free(idle);
 	}
 	struct sctp_path *path = calloc(1, sizeof(*path));
 	if (path == NULL)
 		return NULL;
-	*path = (struct sctp_path){.end = end, .peer = *peer, .port = port, .next = end->paths};
+	*path = (struct sctp_path){.end = end,
+	                           .peer = *peer,
+	                           .port = port,
+	                           .name = path_name(end, peer, port),
+	                           .next = end->paths};
+	struct sctp_path **row = &sctp_paths[path->name % PATH_ROWS];
+	path->beside = *row;
+	*row = path;
 	end->paths = path;
 	end->path_count++;
-	lib.usrsctp_register_address(path);
+	lib.usrsctp_register_address(path_handle(path));
 	return path;
 }
 
@@ -347,30 +380,49 @@ void sctp_end_free(struct sctp_end *end)
 	sctp_end_seen(end, NULL, NULL);
 	pthread_mutex_lock(&sctp_lock);
 	while (end->paths != NULL)
-		path_free(end, end->paths);
+		path_free(end->paths);
 	pthread_mutex_unlock(&sctp_lock);
 }
 
-/* One packet has come. False: it is dropped. */
+static void path_begun(struct sctp_path *path, const uint8_t *packet, uint8_t tos)
+{
+	path->waiting++;
+	path->begun[path->begun_count++ % SCTP_BEGUN] =
+	        (struct sctp_begun){(uint16_t)(packet[0] << 8 | packet[1]), tos & CLASS_MASK};
+}
+
+/* One packet has come. False: it is dropped. A stranger can only begin: its INIT is answered and
+ * forgotten. Its cookie gets a path, which stays if the cookie was ours. */
 static bool packet_in(struct sctp_end *end, const struct udp_came *came, const uint8_t *packet,
                       size_t bytes, uint64_t now_ns)
 {
 	if (!owner_admits(&end->owner, &end->own, &came->from, came->from_port) ||
 	    !sctp_packet_is_sound(packet, bytes) || !packet_is_ours(end, packet))
 		return false;
-	struct sctp_path *path = path_find(end, &came->from, came->from_port);
-	/* A stranger can only begin. */
-	if (path == NULL && packet[SCTP_HEADER_BYTES] == SCTP_CHUNK_INIT)
-		path = path_make(end, &came->from, came->from_port);
+	uint8_t chunk = packet[SCTP_HEADER_BYTES];
+	struct sctp_path *path = path_find(end, &came->from, came->from_port), *fresh = NULL;
+	if (path == NULL && chunk == SCTP_CHUNK_COOKIE_ECHO)
+		path = fresh = path_make(end, &came->from, came->from_port);
+	if (path == NULL && chunk == SCTP_CHUNK_INIT) {
+		sctp_passing =
+		        (struct sctp_path){.end = end,
+		                           .peer = came->from,
+		                           .port = came->from_port,
+		                           .name = path_name(end, &came->from, came->from_port)};
+		path = &sctp_passing;
+	}
 	if (path == NULL)
 		return false;
 	path->heard_ns = now_ns;
 	if (end->records)
 		packet_record(end, &came->from, came->from_port, packet, bytes, came->tos, true);
-	if (packet[SCTP_HEADER_BYTES] == SCTP_CHUNK_COOKIE_ECHO)
-		path->begun[path->begun_count++ % SCTP_BEGUN] = (struct sctp_begun){
-		        (uint16_t)(packet[0] << 8 | packet[1]), came->tos & CLASS_MASK};
-	lib.usrsctp_conninput(path, packet, bytes, 0);
+	sctp_cookie_taken = false;
+	lib.usrsctp_conninput(path_handle(path), packet, bytes, 0);
+	if (chunk == SCTP_CHUNK_COOKIE_ECHO && sctp_cookie_taken)
+		path_begun(path, packet, came->tos);
+	else if (fresh != NULL)
+		path_free(fresh);
+	sctp_passing = (struct sctp_path){.end = NULL};
 	return true;
 }
 
@@ -542,16 +594,25 @@ static uint8_t class_of_begun(const struct sctp_path *path, uint16_t port)
 int sctp_accept(struct sctp_sock *listener, struct sctp_sock *sock, uint16_t *peer_port)
 {
 	struct sockaddr_conn peer;
-	socklen_t bytes = sizeof(peer);
+	struct socket *so;
+	struct sctp_path *path = NULL;
 	*sock = (struct sctp_sock){.so = NULL};
 	pthread_mutex_lock(&sctp_lock);
-	struct socket *so = lib.usrsctp_accept(listener->so, (struct sockaddr *)&peer, &bytes);
+	for (;;) {
+		socklen_t bytes = sizeof(peer);
+		so = lib.usrsctp_accept(listener->so, (struct sockaddr *)&peer, &bytes);
+		path = so != NULL ? path_named((uintptr_t)peer.sconn_addr) : NULL;
+		if (so == NULL || path != NULL)
+			break;
+		lib.usrsctp_close(so); /* others took the place of its path */
+	}
 	int result = so == NULL ? -errno : 0;
 	if (result == 0) {
 		lib.usrsctp_set_non_blocking(so, 1);
 		*peer_port = ntohs(peer.sconn_port);
-		sock_begin(sock, so, peer.sconn_addr, listener->adaptation, NULL, NULL);
-		sock->peer_class = class_of_begun(sock->path, *peer_port);
+		path->waiting -= path->waiting > 0;
+		sock_begin(sock, so, path, listener->adaptation, NULL, NULL);
+		sock->peer_class = class_of_begun(path, *peer_port);
 	}
 	pthread_mutex_unlock(&sctp_lock);
 	return result == -EWOULDBLOCK ? -EAGAIN : result;
@@ -582,8 +643,9 @@ int sctp_connect(struct sctp_sock *sock, struct sctp_end *end, const struct udp_
 	if (so == NULL) {
 		result = path == NULL ? -ENOMEM : -errno;
 	} else {
-		struct sockaddr_conn to = {
-		        .sconn_family = AF_CONN, .sconn_port = htons(port), .sconn_addr = path};
+		struct sockaddr_conn to = {.sconn_family = AF_CONN,
+		                           .sconn_port = htons(port),
+		                           .sconn_addr = path_handle(path)};
 		sock_begin(sock, so, path, adaptation, notify, context);
 		if (lib.usrsctp_connect(so, (struct sockaddr *)&to, sizeof(to)) != 0 &&
 		    errno != EINPROGRESS)
@@ -747,11 +809,8 @@ void sctp_close(struct sctp_sock *sock, bool abort)
 	if (abort)
 		lib.usrsctp_setsockopt(sock->so, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
 	lib.usrsctp_close(sock->so);
-	if (sock->path != NULL) {
+	if (sock->path != NULL)
 		sock->path->users--;
-		if (!abort)
-			sock->path->closed_ns = clock_now_ns();
-	}
 	pthread_mutex_unlock(&sctp_lock);
 	sock->so = NULL;
 }

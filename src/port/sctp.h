@@ -32,11 +32,8 @@
 #define SCTP_INIT_TRIES   4u   /* repetitions of an INIT that is not answered, */
 #define SCTP_INIT_MS      500u /* the first after this time: all in all, about eight seconds */
 #define SCTP_HEARTBEAT_MS 5000u
-/* An association that was closed in order lives on in usrsctp, which gives up after five times its
- * longest interval (10 s): until then its path must be there. */
-#define SCTP_LINGER_NS 60000000000ull
-#define SCTP_BATCH     64u   /* packets that an end takes in one turn */
-#define SCTP_MAX_SEEN  4096u /* packets that wait to be recorded */
+#define SCTP_BATCH        64u   /* packets that an end takes in one turn */
+#define SCTP_MAX_SEEN     4096u /* packets that wait to be recorded */
 
 struct socket;
 struct sctp_end;
@@ -48,16 +45,21 @@ struct sctp_begun {
 	uint8_t traffic_class;
 };
 
+/* The UDP port of a peer that has shown that it is there, or that we connect to. usrsctp knows it
+ * by its name, a number that leads to it as long as it exists: what an association that has
+ * outlived its path sends then goes nowhere. */
 struct sctp_path {
 	struct sctp_end *end;
 	struct udp_address peer;
 	uint16_t port;
-	uint32_t users; /* sockets that know it */
+	uint64_t name;
+	uint32_t users;   /* sockets that know it */
+	uint32_t waiting; /* associations that began since, and were not accepted yet */
 	uint64_t heard_ns;
-	uint64_t closed_ns; /* when the last of them was closed in order; 0: none was */
 	struct sctp_begun begun[SCTP_BEGUN]; /* a ring */
 	uint32_t begun_count;
-	struct sctp_path *next;
+	struct sctp_path *next;   /* of the end */
+	struct sctp_path *beside; /* in sctp_paths */
 };
 
 struct sctp_end {

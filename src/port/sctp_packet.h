@@ -12,6 +12,7 @@
 #define SCTP_ANSWER_BYTES      (SCTP_HEADER_BYTES + SCTP_CHUNK_BYTES)
 #define SCTP_CHUNK_INIT        1u
 #define SCTP_CHUNK_COOKIE_ECHO 10u
+#define SCTP_CHUNK_COOKIE_ACK  11u
 
 /* Write the checksum of @packet, of at least SCTP_HEADER_BYTES. */
 void sctp_packet_seal(uint8_t *packet, size_t bytes);

@@ -450,6 +450,74 @@ static void ip9_the_accepting_end_learns_the_class(void **state)
 	close_ends();
 }
 
+/* An INIT, or a cookie that nobody has given out, from UDP port @from of a third address. */
+static void attack(uint8_t chunk, uint16_t from, uint16_t to)
+{
+	uint8_t packet[SCTP_HEADER_BYTES + 20] = {0};
+	struct udp_address third, second;
+	union udp_name name;
+	address_of(2, &third);
+	address_of(1, &second);
+	int sock = udp_open_plain(&third, &from);
+	if (sock < 0)
+		return; /* somebody has the port */
+	packet[1] = 5;
+	packet[2] = (uint8_t)(to >> 8);
+	packet[3] = (uint8_t)to;
+	packet[SCTP_HEADER_BYTES] = chunk;
+	packet[SCTP_HEADER_BYTES + 3] = 20;
+	memset(packet + SCTP_HEADER_BYTES + 4, 1, 16);
+	sctp_packet_seal(packet, sizeof(packet));
+	socklen_t bytes = udp_name_of(&second, UDP_PORT, &name);
+	assert_int_equal(sendto(sock, packet, sizeof(packet), 0, &name.any, bytes), sizeof(packet));
+	close(sock);
+}
+
+/* Strangers from more ports than there are paths: nothing is kept of them, and associations that
+ * nobody has accepted yet stay. */
+static void ip9_strangers_push_nobody_out(void **state)
+{
+	enum { WAITING = 5 };
+	struct sctp_sock listener, a[WAITING], b[WAITING];
+	struct udp_address peer;
+	uint16_t port = 0, from;
+	size_t bytes;
+	uint32_t ppid;
+	(void)state;
+	open_ends();
+	address_of(1, &peer);
+	assert_int_equal(sctp_listen(&listener, &port, 5, ADAPTATION, ends[1].mtu, NULL, NULL), 0);
+	for (unsigned i = 0; i < WAITING; i++) {
+		uint16_t own = 0;
+		assert_int_equal(sctp_connect(&a[i], &ends[0], &peer, UDP_PORT, port, &own,
+		                              ADAPTATION, NULL, NULL),
+		                 0);
+		assert_int_equal(await(&a[i], &bytes, &ppid), SCTP_CAME_UP);
+	}
+	assert_int_equal(ends[1].path_count, 1);
+	for (uint32_t i = 0; i < 2 * SCTP_MAX_PATHS; i++) {
+		attack(i % 2 ? SCTP_CHUNK_INIT : SCTP_CHUNK_COOKIE_ECHO, (uint16_t)(20000 + i),
+		       port);
+		if (i % 32 == 0)
+			while (sctp_end_receive(&ends[1], clock_now_ns()) > 0)
+				;
+	}
+	while (sctp_end_receive(&ends[1], clock_now_ns()) > 0)
+		;
+	assert_int_equal(ends[1].path_count, 1);
+	for (unsigned i = 0; i < WAITING; i++) {
+		assert_int_equal(sctp_accept(&listener, &b[i], &from), 0);
+		assert_int_equal(sctp_send(&b[i], 16, "x", 1), 0);
+		assert_int_equal(await(&a[i], &bytes, &ppid), SCTP_CAME_MESSAGE);
+	}
+	for (unsigned i = 0; i < WAITING; i++) {
+		sctp_close(&a[i], true);
+		sctp_close(&b[i], true);
+	}
+	sctp_close(&listener, true);
+	close_ends();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -463,6 +531,7 @@ int main(void)
 	        cmocka_unit_test(ip9_a_path_outlives_its_end),
 	        cmocka_unit_test(ip9_x6_the_traffic_class_and_the_packets),
 	        cmocka_unit_test(ip9_the_accepting_end_learns_the_class),
+	        cmocka_unit_test(ip9_strangers_push_nobody_out),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
