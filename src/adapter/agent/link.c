@@ -550,14 +550,29 @@ static void learn_alias(struct hdl_adapter *adapter, const struct hdl_gid *gid, 
 	adapter_unlock(adapter);
 }
 
+/* Is @gid one that only the agent can explain: a LID, or the link-local address of a node where no
+ * network of ours has such addresses? With the drive lock. */
+static bool needs_agent(const struct hdl_adapter *adapter, const struct hdl_gid *gid)
+{
+	if (agent_lid_of(gid->raw) != 0)
+		return true;
+	if (gid->raw[0] != 0xfe || (gid->raw[1] & 0xc0) != 0x80)
+		return false;
+	for (uint32_t i = 0; i < adapter->net.port_count; i++)
+		if (adapter->net.ports[i]->mtu > 0 &&
+		    !roce_gid_is_ipv4(adapter->net.ports[i]->gid.raw))
+			return false;
+	return true;
+}
+
 void agent_locate(struct hdl_adapter *adapter, const struct hdl_gid *gid)
 {
 	adapter_lock(adapter);
 	bool known = adapter_sure_of_node(adapter, gid), heard;
+	bool needed = needs_agent(adapter, gid);
 	uint32_t number = atomic_load(&adapter->agent.number);
 	adapter_unlock(adapter);
-	if (known || agent_lid_of(gid->raw) == 0 || !adapter->agent.on_node ||
-	    !adapter->drive.has_thread)
+	if (known || !needed || !adapter->agent.on_node || !adapter->drive.has_thread)
 		return;
 	struct agent_msg msg = {.kind = AGENT_FIND};
 	memcpy(msg.u.introduce.gid, gid->raw, 16);

@@ -83,8 +83,8 @@ void agent_listen(struct hdl_adapter *adapter);
 /* Make sure that there is a link to queue pair @qpn at @gid. Called without a lock; may wait for
  * the agent. Returns 0; -HDL_EHOSTUNREACH. */
 int agent_reach(struct hdl_adapter *adapter, const struct hdl_gid *gid, uint32_t qpn);
-/* If @gid stands for a LID, make sure that we know its node. Called without a lock; may wait for
- * the agent. */
+/* If @gid stands for a LID, or is a link-local address and no network of ours has such, make sure
+ * that we know its node. Called without a lock; may wait for the agent. */
 void agent_locate(struct hdl_adapter *adapter, const struct hdl_gid *gid);
 void agent_leave(struct hdl_adapter *adapter);
 /* Send the request @msg with a new token and wait for the answer, from the next agent if this one

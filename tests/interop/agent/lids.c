@@ -122,6 +122,42 @@ static void test_connections(void **state)
 	}
 }
 
+static void connect_and_write(struct end *a, struct end *b, char what)
+{
+	struct hdl_qp_attr reset = {.state = HDL_QPS_RESET};
+	end_connect(a);
+	end_connect(b);
+	memset(a->room, what, BYTES);
+	end_must(a, HDL_OP_WRITE, BYTES);
+	assert_int_equal(b->room[0], what);
+	assert_int_equal(b->room[BYTES - 1], what);
+	MUST(hdl_qp_modify(a->qp, &reset, HDL_QP_STATE));
+	MUST(hdl_qp_modify(b->qp, &reset, HDL_QP_STATE));
+}
+
+/* LIDs and GIDs need not correspond: the node has eight of the ones, and another number of the
+ * others, and is reached by each. */
+static void sn4_every_address_leads_to_the_node(void **state)
+{
+	(void)state;
+	struct end *a = &ends[0], *b = &ends[1];
+	struct hdl_gid gid;
+	a->peer = b->mine;
+	b->peer = a->mine;
+	a->mine.path_bits = 0;
+	a->peer.lid = b->peer.lid = 0;
+	assert_in_range(limits[1].gid_count, 3, LIDS - 1);
+	for (uint32_t i = 0; i < limits[1].gid_count; i++) {
+		MUST(hdl_gid_query(b->adapter, i, &gid));
+		a->peer.gid = gid;
+		connect_and_write(a, b, (char)('a' + i));
+	}
+	for (unsigned i = 0; i < LIDS; i++) {
+		a->peer.lid = (uint16_t)(limits[1].lid + i);
+		connect_and_write(a, b, (char)('A' + i));
+	}
+}
+
 /* The first program of a node decides; and no LID is two nodes'. */
 static void test_one_number_a_node(void **state)
 {
@@ -170,6 +206,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_datagrams),
 	        cmocka_unit_test(test_connections),
+	        cmocka_unit_test(sn4_every_address_leads_to_the_node),
 	        cmocka_unit_test(test_one_number_a_node),
 	};
 	return cmocka_run_group_tests(tests, begin, finish);
