@@ -72,7 +72,10 @@ static void rd_open(struct rd_end *end, const char *node)
 	MUST(hdl_rdd_open(end->adapter, &end->rdd));
 	struct rd_card *mine = &end->cards[end->self];
 	mine->gid = limits.gid;
+	/* QPS queue pairs and NODES - 1 contexts reach all others (figure 4). */
 	for (uint32_t i = 0; i < NODES; i++) {
+		if (i == end->self)
+			continue;
 		MUST(hdl_eec_create(end->rdd, &end->contexts[i]));
 		mine->contexts[i] = hdl_eec_number(end->contexts[i]);
 	}
@@ -257,7 +260,8 @@ static void rd_live(int talk, const char *node, const char *address)
 	for (uint32_t i = 0; i < QPS; i++)
 		MUST(hdl_qp_destroy(end.qps[i]));
 	for (uint32_t i = 0; i < NODES; i++)
-		MUST(hdl_eec_destroy(end.contexts[i]));
+		if (i != end.self)
+			MUST(hdl_eec_destroy(end.contexts[i]));
 	MUST(hdl_rdd_close(end.rdd));
 	MUST(hdl_mr_deregister(end.mr));
 	MUST(hdl_cq_destroy(end.cq));
