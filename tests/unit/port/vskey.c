@@ -88,7 +88,7 @@ static void test_file(void **state)
 	}
 }
 
-/* One that the user wrote stays what it is; one that was made is secret, new each time, and goes. */
+/* One that the user wrote stays; one that was made is secret, new each time, and goes. */
 static void test_made(void **state)
 {
 	(void)state;
