@@ -108,7 +108,9 @@ int cluster_read(const char *path, struct cluster **out)
 	}
 	while (wrong == NULL && fgets(line, sizeof(line), file) != NULL) {
 		number++;
-		wrong = cluster_take_line(cluster, line);
+		wrong = strchr(line, '\n') == NULL && !feof(file)
+		                ? "a line is too long"
+		                : cluster_take_line(cluster, line);
 	}
 	fclose(file);
 	if (wrong != NULL) {

@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -359,6 +360,69 @@ static void any_thread_may_use_a_queue(void **state)
 
 #define MANY 10000u
 
+/* Forget which pages of this process have been accessed; and how many have been, since then. */
+static bool forget_accesses(void)
+{
+	FILE *file = fopen("/proc/self/clear_refs", "we");
+	if (file == NULL)
+		return false;
+	bool written = fputs("1", file) >= 0;
+	return fclose(file) == 0 && written;
+}
+
+static unsigned long accessed_pages(void)
+{
+	FILE *file = fopen("/proc/self/smaps_rollup", "re");
+	char line[256];
+	unsigned long kilobytes = 0;
+	assert_non_null(file);
+	while (fgets(line, sizeof(line), file) != NULL)
+		if (sscanf(line, "Referenced: %lu", &kilobytes) == 1)
+			break;
+	fclose(file);
+	return kilobytes / 4;
+}
+
+/* An event and the wait for it touch as many pages in a set of ten thousand queues as in one of
+ * ten: each queue has pages of its own. */
+static void ap8_the_work_of_a_wait_does_not_grow(void **state)
+{
+	enum { FEW = 10, ALL = 10000, TURNS = 20 };
+	static struct hdl_eventq *queues[ALL];
+	struct hdl_eventset *set;
+	struct hdl_eventq *ready[4];
+	struct hdl_port_event events[4];
+	unsigned long pages[2] = {0};
+	(void)state;
+	if (!forget_accesses())
+		skip(); /* the kernel does not tell */
+	assert_int_equal(hdl_eventset_create(adapter, &set), 0);
+	for (uint32_t i = 0; i < ALL; i++) {
+		struct hdl_eventq_attr attr = {
+		        .events = 32, .words = 16, .set = set, .context = (void *)(uintptr_t)i};
+		queues[i] = open_queue((uint16_t)(i + 1), &attr);
+		if (i + 1 != FEW && i + 1 != ALL)
+			continue;
+		for (uint32_t turn = 0; turn < TURNS; turn++) {
+			uint32_t which = turn * 7919 % (i + 1);
+			assert_true(forget_accesses());
+			deliver((uint16_t)(which + 1), HDL_PORT_DATA, turn);
+			assert_int_equal(hdl_eventset_wait(set, ready, 4, SOON_MS), 1);
+			assert_int_equal((uintptr_t)hdl_eventq_context(ready[0]), which);
+			assert_int_equal(hdl_eventq_take(ready[0], events, 4), 1);
+			assert_int_equal(hdl_eventset_wait(set, ready, 4, 0), -HDL_EAGAIN);
+			pages[i + 1 == ALL] += accessed_pages();
+		}
+	}
+	fprintf(stderr, "pages in %d turns: %lu among %d, %lu among %d\n", TURNS, pages[0], FEW,
+	        pages[1], ALL);
+	/* Other threads, and tests of this kind, touch a few as well. */
+	assert_true(pages[1] < pages[0] + TURNS * 200);
+	for (uint32_t i = 0; i < ALL; i++)
+		assert_int_equal(hdl_eventq_close(queues[i]), 0);
+	assert_int_equal(hdl_eventset_destroy(set), 0);
+}
+
 /* A wait names the queues that have events, and touches no other. */
 static void ap7_ten_thousand_ports_in_one_set(void **state)
 {
@@ -496,6 +560,7 @@ int main(void)
 	        cmocka_unit_test(ap7_threads_that_wait_for_one_queue),
 	        cmocka_unit_test(ap7_a_waiting_thread_misses_nothing),
 	        cmocka_unit_test(ap7_ten_thousand_ports_in_one_set),
+	        cmocka_unit_test(ap8_the_work_of_a_wait_does_not_grow),
 	        cmocka_unit_test(a_set_misses_nothing),
 	        cmocka_unit_test(any_thread_may_use_a_queue),
 	        cmocka_unit_test(queues_leave_a_set_that_is_waited_for),
