@@ -60,6 +60,7 @@ static void pp5_pools_that_cannot_be(void **state)
 	offer(&(struct push_pool){5, 1, SPLIT_MAX_ELEMENT_BYTES + 1, 77, 0, 0}, 1,
 	      SPLIT_POOL_LIMIT);
 	offer(&(struct push_pool){0x80000000u, 1, 1, 77, 4096, 0}, 1, SPLIT_POOL_LIMIT);
+	offer(&(struct push_pool){PUSH_MAX_INDEX + 1, 1, 1, 77, 4096, 0}, 1, SPLIT_POOL_LIMIT);
 	static const struct push_pool overlapping[] = {{5, 4, 64, 77, 4096, 0},
 	                                               {6, 1, 64, 77, 4096 + 255, 0}};
 	offer(overlapping, 2, SPLIT_POOL_OVERLAP);
@@ -73,10 +74,18 @@ static void pp5_pools_that_cannot_be(void **state)
 	offer(&(struct push_pool){5, 1, 1, 77, 0, push_pool_context(PUSH_POOL_BY_ADDRESS, 0, 0)}, 1,
 	      SPLIT_POOL_KIND);
 	offer(&(struct push_pool){5, 1, 1, 77, 0, push_pool_context(8, 0, 0)}, 1, SPLIT_POOL_KIND);
-	/* One that wraps around is refused by the decoder. */
+	/* The last index and the largest element are good. */
 	struct split *split = begin(SPLIT_RDMA, SPLIT_PUSH_PUSH);
-	size_t bytes =
-	        push_put_pools(1, &(struct push_pool){5, 4, 64, 77, 4096, 0}, 1, out, sizeof(out));
+	size_t bytes = push_put_pools(
+	        1, &(struct push_pool){PUSH_MAX_INDEX, 1, SPLIT_MAX_ELEMENT_BYTES, 77, 4096, 0}, 1,
+	        out, sizeof(out));
+	receive(split, bytes);
+	assert_int_equal(split->counters[SPLIT_VERDICTS], 0);
+	assert_int_equal(split->theirs.open_count, 3);
+	splitnet_close(&net);
+	/* One that wraps around is refused by the decoder. */
+	split = begin(SPLIT_RDMA, SPLIT_PUSH_PUSH);
+	bytes = push_put_pools(1, &(struct push_pool){5, 4, 64, 77, 4096, 0}, 1, out, sizeof(out));
 	be64_store(out + 28, UINT64_MAX - 254);
 	receive(split, bytes);
 	expect(split, SPLIT_BAD_MESSAGE);
