@@ -22,6 +22,23 @@ static void test_aside(void **state)
 	assert_int_equal(fd_aside(-1), -1);
 }
 
+/* A program that was started without a standard input finds 0 free when it opens its first file. */
+static void test_aside_of_zero(void **state)
+{
+	(void)state;
+	int input = dup(0);
+	close(0);
+	assert_int_equal(open("/dev/null", O_RDONLY), 0);
+	int high = fd_aside(0);
+	assert_true(high >= FD_ASIDE);
+	assert_int_equal(fcntl(0, F_GETFD), -1);
+	close(high);
+	if (input >= 0) {
+		dup2(input, 0);
+		close(input);
+	}
+}
+
 static void test_no_room(void **state)
 {
 	(void)state;
@@ -42,6 +59,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_aside),
+	        cmocka_unit_test(test_aside_of_zero),
 	        cmocka_unit_test(test_no_room),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
