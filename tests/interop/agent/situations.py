@@ -258,6 +258,25 @@ class Situations(InDirectory):
         self.fails(self.on_wire(HEDDLE_ADDR=f"{first},198.51.100.7"), "198.51.100.7", "no address of this machine")
         self.works(self.on_wire(HEDDLE_ADDR=first))  # it was given back
 
+    def guid_on(self, machine, host):
+        """The GUID of our node on a machine of these names."""
+        (self.base / "machine-id").write_text(machine + "\n")
+        script = f"mount --bind {self.base}/machine-id /etc/machine-id && hostname {host} && exec {BUILD}/heddle devices"
+        enter = ["unshare", *([] if os.geteuid() == 0 else ["-r"]), "-m", "-u"]
+        if not os.path.exists("/etc/machine-id") or subprocess.run([*enter, "sh", "-c", script.split(" && ")[0]], capture_output=True).returncode != 0:
+            self.skipTest("/etc/machine-id cannot be replaced here")
+        done = subprocess.run([*enter, "sh", "-c", script], env=environment(HEDDLE_DIR=str(self.dir)), capture_output=True, text=True, timeout=60)
+        self.end_agent(self.dir)
+        self.works(done)
+        return re.search(r"GUID ([0-9a-f]{16})", done.stdout)[1]
+
+    def test_machine(self):
+        """A machine keeps the GUIDs of its nodes when it gets another host name; two machines of one host name have different ones."""
+        one, two = "0123456789abcdef" * 2, "fedcba9876543210" * 2
+        first = self.guid_on(one, "a")
+        self.assertEqual(first, self.guid_on(one, "b"))
+        self.assertNotEqual(first, self.guid_on(two, "a"))
+
     def test_address_that_is_none(self):
         for address in ("here", "127.0.0.1,", "127.0.0.1,127.0.0.1", ",".join(f"127.0.0.{i}" for i in range(1, 10)), "0.0.0.0", "224.0.0.1", "fe80::1", "1.2.3.4.5"):
             with self.subTest(address=address):
