@@ -142,7 +142,7 @@ struct client {
 	int buffer_bytes;       /* of the socket, while it has a smaller one; else 0 */
 	uint64_t again_ns;      /* when to try to send again; 0: an event will tell */
 	uint64_t again_wait_ns; /* how long that was */
-	bool connects;          /* uses connections: is told of deaths */
+	bool connects;          /* connects on this machine: is told of deaths */
 	bool dead;              /* to be freed at the end of this turn */
 	bool left;              /* dead, and the services have been told */
 	struct notice *notices; /* to be sent when it has gone (management.c) */

@@ -307,7 +307,6 @@ static bool pass_out(struct client *client, const struct agent_msg *msg)
 	if (client->node->wires[0] == NULL || msg->u.cm.length != MAD_BYTES)
 		return false;
 	bool known = ib_cm_decode(&message, msg->u.cm.data, MAD_BYTES) == IB_CM_OK;
-	client->connects = true;
 	if (msg->u.cm.options & AGENT_CM_WHEN_GONE) {
 		if (known && message.kind == IB_CM_DREQ)
 			management_keep(client, msg, message.u.dreq.local_id);
