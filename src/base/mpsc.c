@@ -19,7 +19,6 @@ void mpsc_init(struct mpsc *q)
 
 void mpsc_node_init(struct mpsc_node *node)
 {
-	node->next = NULL;
 	atomic_init(&node->queued, false);
 }
 
