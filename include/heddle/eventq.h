@@ -219,11 +219,17 @@ struct hdl_oob_status {
 	uint32_t error_port;
 	uint32_t error_index; /* of the aperture */
 	int32_t error_status; /* a negative error of error.h; 0: there was none */
+	/* The oldest of the events in waiting, as the agent read it out of the queue: of struct
+	 * hdl_port_event. first_type 0: none waited. */
+	uint16_t first_type;
+	uint32_t first_index;
+	uint64_t first_value;
 };
 
 /* hdl_oob_query - what the node agent knows of our ports
  *
- * The agent reads its queue, and answers.
+ * The agent reads its queue, and answers. With each message, it looks into the queue of the port
+ * that the message names: how many events wait there, and what the oldest of them is.
  *
  * Owner: nothing changes hands.
  * Threads: any.

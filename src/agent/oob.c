@@ -43,19 +43,34 @@ static struct {
 	struct oob_criteria criteria; /* of processes that come later */
 } oob = {.bell = {-1, -1}};
 
-/* How many events wait in the queue that @message names: the agent looks into it. The addresses are
- * the process's own, and whatever they lead to is only counted. */
-static uint32_t oob_look(const struct oob_part *part, const struct oob_message *message)
+static bool oob_read(const struct oob_part *part, uint64_t address, void *to, size_t bytes)
 {
-	uint64_t pointers[2] = {0};
-	struct iovec here = {pointers, sizeof(pointers)};
-	struct iovec there[2] = {{(void *)(uintptr_t)message->wrptr_addr, 8},
-	                         {(void *)(uintptr_t)message->rdptr_addr, 8}};
+	struct iovec here = {to, bytes}, there = {(void *)(uintptr_t)address, bytes};
+	return process_vm_readv(part->client->pid, &here, 1, &there, 1, 0) == (ssize_t)bytes;
+}
+
+/* Look into the queue that @message names: how many events wait, and what the oldest of them is.
+ * The addresses are the process's own, and whatever they lead to is only counted and repeated. */
+static void oob_look(struct oob_part *part, const struct oob_message *message)
+{
+	struct agent_oob *told = &part->told;
+	struct oob_event first;
+	uint64_t wrptr, rdptr;
+	told->waiting = told->first_type = told->first_index = 0;
+	told->first_value = 0;
 	if (message->wrptr_addr == 0 ||
-	    process_vm_readv(part->client->pid, &here, 1, there, 2, 0) != (ssize_t)sizeof(pointers))
-		return 0;
-	uint64_t waiting = pointers[0] - pointers[1];
-	return waiting <= UINT32_MAX ? (uint32_t)waiting : 0;
+	    !oob_read(part, message->wrptr_addr, &wrptr, sizeof(wrptr)) ||
+	    !oob_read(part, message->rdptr_addr, &rdptr, sizeof(rdptr)) ||
+	    wrptr - rdptr > UINT32_MAX)
+		return;
+	told->waiting = (uint32_t)(wrptr - rdptr);
+	uint64_t at = message->events != 0 ? rdptr % message->events : 0;
+	if (told->waiting == 0 || message->events == 0 ||
+	    !oob_read(part, message->events_addr + at * OOB_EVENT_BYTES, &first, sizeof(first)))
+		return;
+	told->first_type = first.type;
+	told->first_index = first.index;
+	told->first_value = first.value;
 }
 
 /* @status is what the process says: a negative error of heddle/error.h, or nonsense. */
@@ -73,7 +88,7 @@ static void oob_hear(struct oob_part *part, const struct oob_message *message)
 	told->failures += (message->bits & OOB_FAILURES) != 0;
 	told->nobody += (message->bits & OOB_NOBODY) != 0;
 	told->last_port = message->port;
-	told->waiting = oob_look(part, message);
+	oob_look(part, message);
 	if ((message->bits & OOB_ERRORS) != 0) {
 		told->error_port = message->port;
 		told->error_status = message->status;

@@ -79,7 +79,7 @@
 
 #include "port/udp.h"
 
-#define AGENT_VERSION  27u
+#define AGENT_VERSION  28u
 #define AGENT_SOCKET   "agent.sock"
 #define AGENT_LOCK     "agent.lock"
 #define AGENT_ROVER    "agent.next"
@@ -387,8 +387,11 @@ struct agent_oob {
 	uint32_t token;
 	uint32_t last_port;
 	uint64_t messages, blocked, errors, failures, lost, wakes, refused, nobody;
-	uint32_t waiting;          /* events in the queue of the last port, as the agent saw them */
-	uint32_t criteria, waking; /* enum oob_bit */
+	uint32_t waiting;    /* events in the queue of the last port, as the agent saw them, */
+	uint32_t first_type; /* and the oldest of them: struct hdl_port_event */
+	uint32_t first_index;
+	uint64_t first_value;
+	uint32_t criteria, waking;        /* enum oob_bit */
 	uint32_t error_port, error_index; /* of the last error */
 	int32_t error_status;
 };

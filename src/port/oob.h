@@ -70,11 +70,22 @@ struct oob_message {
 	/* Of the event: what the error is, and which aperture it concerns. */
 	int32_t status;
 	uint32_t index;
-	/* Where the agent finds the pointers of the port's queue in the process, if it wants to
-	 * look into it; 0: nowhere. */
-	uint64_t wrptr_addr, rdptr_addr;
+	/* Where the agent finds the port's queue in the process, if it wants to look into it: its
+	 * pointers, and its events, a power of two; 0: nowhere. */
+	uint64_t wrptr_addr, rdptr_addr, events_addr;
+	uint32_t events;
+	uint32_t reserved;
 };
-_Static_assert(sizeof(struct oob_message) == 32, "both sides are of one build");
+_Static_assert(sizeof(struct oob_message) == 48, "both sides are of one build");
+
+/* How an event in the queue of a port begins (port_event.h, which this layer may not include; the
+ * adapter compares them). */
+#define OOB_EVENT_BYTES 64u
+struct oob_event {
+	uint16_t type, flags;
+	uint32_t words, port, index;
+	uint64_t value;
+};
 
 struct oob_block {
 	_Alignas(64) _Atomic uint32_t criteria;

@@ -1,5 +1,6 @@
 #include "adapter/eventq/oob.h"
 
+#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -60,6 +61,13 @@ void oob_take(struct hdl_adapter *adapter, int *fds)
 	adapter_unlock(adapter);
 }
 
+_Static_assert(sizeof(struct hdl_port_event) == OOB_EVENT_BYTES &&
+                       offsetof(struct hdl_port_event, type) == offsetof(struct oob_event, type) &&
+                       offsetof(struct hdl_port_event, index) ==
+                               offsetof(struct oob_event, index) &&
+                       offsetof(struct hdl_port_event, value) == offsetof(struct oob_event, value),
+               "the agent reads events out of queues");
+
 static void oob_send(struct hdl_adapter *adapter, const struct oob_message *message)
 {
 	struct oob *oob = &adapter->oob;
@@ -95,6 +103,8 @@ void oob_note(struct hdl_adapter *adapter, uint16_t port, const struct hdl_event
 		const struct evring_block *block = queue->writer.block;
 		message.wrptr_addr = (uint64_t)(uintptr_t)&block->events_writer.wrptr;
 		message.rdptr_addr = (uint64_t)(uintptr_t)&block->events_writer.rdptr_copy;
+		message.events_addr = (uint64_t)(uintptr_t)block->memory;
+		message.events = (uint32_t)queue->writer.events.units;
 	}
 	oob_send(adapter, &message);
 }
@@ -128,6 +138,9 @@ struct hdl_oob_status oob_status(const struct agent_oob *told)
 	                               .refused = told->refused,
 	                               .nobody = told->nobody,
 	                               .waiting = told->waiting,
+	                               .first_type = (uint16_t)told->first_type,
+	                               .first_index = told->first_index,
+	                               .first_value = told->first_value,
 	                               .criteria = told->criteria,
 	                               .waking = told->waking,
 	                               .last_port = told->last_port,

@@ -100,7 +100,8 @@ static void figure_9_who_sleeps_is_named_to_the_agent(void **state)
 	assert_int_equal(status.last_port, 77);
 	assert_int_equal(status.criteria, OOB_CRITERIA);
 	assert_int_equal(status.wakes, 0);   /* the deliverer wakes the application itself */
-	assert_int_equal(status.waiting, 2); /* the agent looked into the queue */
+	assert_int_equal(status.waiting, 2); /* the agent looked into the queue, and read it */
+	assert_int_equal(status.first_type, HDL_PORT_DATA);
 	assert_int_equal(ask(adapters[1]).messages, 0);
 	MUST(hdl_eventq_close(queue));
 	close_both();
@@ -164,13 +165,21 @@ static void figure_9_a_thread_that_sleeps_is_named_while_it_sleeps(void **state)
 		MUST(hdl_port_status(adapters[1], &limits.gid, hdl_port_number(port), &there,
 		                     PATIENCE_MS));
 	while (there.blocked == 0);
-	MUST(hdl_aperture_event(ends[1], 0, NULL, 0, PATIENCE_MS));
+	const uint64_t mark = 0x1122334455667788ull;
+	MUST(hdl_aperture_event(ends[1], 0, &mark, sizeof(mark), PATIENCE_MS));
 	pthread_join(thread, &result);
 	assert_int_equal((intptr_t)result, 0);
 	struct hdl_oob_status after = ask(adapters[0]);
 	assert_int_equal(after.messages, before.messages + 1);
 	assert_int_equal(after.blocked, before.blocked + 1);
 	assert_int_equal(after.last_port, hdl_port_number(port));
+	/* The agent has read what nobody has taken yet. */
+	struct hdl_aperture_target target;
+	MUST(hdl_aperture_own(ends[0], &target));
+	assert_int_equal(after.waiting, 1);
+	assert_int_equal(after.first_type, HDL_PORT_DATA);
+	assert_int_equal(after.first_index, target.index);
+	assert_int_equal(after.first_value, mark);
 	for (int i = 0; i < 2; i++)
 		MUST(hdl_aperture_free(ends[i]));
 	MUST(hdl_eventq_close(queue));
