@@ -23,6 +23,48 @@ static void sn1_write_places_every_size(void **state)
 	expect_no_event(w);
 }
 
+/* hdl_counters(3): each byte of a message is sent and received once, each byte that a request moves
+ * is written or read once, whichever way the port moves it. What gets lost is sent again. */
+static void counters_count_every_byte_once(void **state)
+{
+	static const uint32_t sizes[] = {0, 1, 64, 1000, 4096, 4097, 50000};
+	static const uint32_t opcodes[] = {HDL_OP_SEND, HDL_OP_WRITE, HDL_OP_READ};
+	static const uint32_t done[] = {HDL_WC_SEND, HDL_WC_WRITE, HDL_WC_READ};
+	static const char *const names[] = {"bytes_received", "bytes_written", "bytes_read"};
+	struct world *w = *state;
+	struct hdl_qp *qa, *qb;
+	make_pair(w, NULL, &qa, &qb);
+	for (uint32_t i = 0; i < COUNT(opcodes); i++) {
+		uint64_t moved = counter_sum(w, names[i]), sent = counter_sum(w, "bytes_sent");
+		uint64_t all = 0;
+		for (uint32_t n = 0; n < COUNT(sizes); n++) {
+			fill(opcodes[i] == HDL_OP_READ ? &w->b : &w->a, 0, sizes[n], n);
+			if (opcodes[i] == HDL_OP_SEND) {
+				post_recv(qb, n, &w->b, 0, 50000);
+				post_data(qa, n, HDL_OP_SEND, &w->a, 0, sizes[n]);
+				expect_received(w, w->b.rcq, qb, qa, n, sizes[n]);
+			} else {
+				post_rdma(qa, n, opcodes[i], piece(&w->a, 0, sizes[n]),
+				          address(&w->b, 0), arena_key(&w->b));
+			}
+			expect_sent(w, w->a.scq, qa, n, done[i], sizes[n]);
+			if (opcodes[i] == HDL_OP_READ)
+				expect_copy(&w->a, 0, &w->b, 0, sizes[n]);
+			else
+				expect_copy(&w->b, 0, &w->a, 0, sizes[n]);
+			check_memory(w);
+			all += sizes[n];
+		}
+		assert_int_equal(counter_sum(w, names[i]) - moved, all);
+		if (opcodes[i] == HDL_OP_READ)
+			assert_true(w->port->wire || counter_sum(w, "bytes_sent") == sent);
+		if (opcodes[i] == HDL_OP_SEND)
+			assert_true(counter_sum(w, "bytes_sent") - sent >= all);
+		if (opcodes[i] == HDL_OP_SEND && !w->port->wire)
+			assert_int_equal(counter_sum(w, "bytes_sent") - sent, all);
+	}
+}
+
 static void sn1_write_gathers(void **state)
 {
 	struct world *w = *state;
@@ -461,6 +503,7 @@ static void sn1_every_request_is_judged_anew(void **state)
 
 static const struct CMUnitTest tests[] = {
         BIG_BEHAVIOUR(sn1_write_places_every_size),
+        BEHAVIOUR(counters_count_every_byte_once),
         BEHAVIOUR(sn1_write_gathers),
         BEHAVIOUR(sn1_write_inline),
         BEHAVIOUR(sn1_write_with_immediate_consumes_a_receive),

@@ -242,6 +242,7 @@ static bool run_write_part(struct engine *engine, struct qp *qp, const struct ar
 		moved(engine, qp, a, result, true);
 		return false;
 	}
+	counter_add(&engine->counters[ENGINE_BYTES_WRITTEN], count);
 	if (!part_done(qp, a, count))
 		return false;
 	if ((a->frame.flags & FRAME_IMM) != 0 &&
@@ -283,6 +284,7 @@ static bool local_request_run_write(struct engine *engine, struct qp *qp, const 
 			return false;
 		if (result.detail != HDL_DETAIL_NONE)
 			return true; /* unreliable: lost, and nobody is told */
+		counter_add(&engine->counters[ENGINE_BYTES_WRITTEN], a->frame.length);
 		respond_touch(engine, target.key, &respond_whole_message);
 	}
 	return !immediate || local_request_receive_message(engine, qp, a, NULL, NULL);

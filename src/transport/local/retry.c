@@ -100,6 +100,8 @@ static void local_retry_acknowledge(struct engine *engine, struct qp *qp, uint32
 		capture_answer(engine, qp, wqe, end, answer);
 		local_answer_came(qp, wqe);
 		local_answers_count(qp);
+		if (wqe->opcode == HDL_OP_READ)
+			counter_add(&engine->counters[ENGINE_BYTES_READ], wqe->length);
 		if (!request_is_atomic(wqe) ||
 		    request_scatter(engine, qp, wqe, 0, &answer->value, 8))
 			request_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);

@@ -108,7 +108,8 @@ static enum step send_data(struct engine *engine, struct qp *qp, struct wqe_send
 	local_put_header(qp, wqe, kind, by_reference ? FRAME_BY_REFERENCE : 0, out);
 	engine_publish(engine, qp->link);
 	capture_request(engine, qp, wqe);
-	counter_add(&engine->counters[ENGINE_BYTES_SENT], wqe->length);
+	if (kind != FRAME_READ)
+		counter_add(&engine->counters[ENGINE_BYTES_SENT], wqe->length);
 	qp->sent_messages++;
 	if (qp->type == HDL_QP_UC && !by_reference)
 		request_finish(wqe, HDL_WC_SUCCESS, HDL_DETAIL_NONE);

@@ -89,7 +89,6 @@ void local_data(struct engine *engine, struct qp *qp, const struct frame *frame,
 	wqe->offset += count;
 	if ((frame->flags & FRAME_MORE) == 0) {
 		struct frame_answer answer = {.answer = ANSWER_VALUE};
-		counter_add(&engine->counters[ENGINE_BYTES_READ], wqe->length);
 		local_answered(engine, qp, frame->msn, &answer);
 	}
 }
