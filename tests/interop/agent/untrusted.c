@@ -148,8 +148,9 @@ static void forge_on_lane(struct hdl_adapter *adapter, uint32_t link, const stru
 	EXPECT(record != NULL);
 }
 
+/* @behind: so many bytes follow the end of the frame. */
 static void forge_by_agent(struct hdl_adapter *adapter, uint32_t link, const struct hdl_gid *host,
-                           const struct ci_packet *packet)
+                           const struct ci_packet *packet, size_t behind)
 {
 	struct agent_msg msg = {.kind = AGENT_CI_CONTROL};
 	if (link >= APERTURE_ROUTE_FORWARD) {
@@ -159,7 +160,10 @@ static void forge_by_agent(struct hdl_adapter *adapter, uint32_t link, const str
 		msg.u.cm.guid = adapter->peers.list[link].node_guid;
 		msg.u.cm.slot = adapter->peers.list[link].slot;
 	}
-	msg.u.cm.length = (uint32_t)frame_of(packet, msg.u.cm.data);
+	size_t length = frame_of(packet, msg.u.cm.data);
+	if (behind > 0)
+		memset(msg.u.cm.data + length + 1, 0xee, behind - 1); /* a zero ends the frame */
+	msg.u.cm.length = (uint32_t)(length + behind);
 	MUST(agent_tell(adapter, &msg));
 }
 
@@ -222,7 +226,7 @@ static void attack(struct hdl_adapter *adapter, const struct victim *victim,
 	unsigned count = forgeries(adapter, victim, mine, list, bodies);
 	for (unsigned i = 0; i < count; i++) {
 		uint64_t before = refused(adapter);
-		forge_by_agent(adapter, link, host, &list[i]);
+		forge_by_agent(adapter, link, host, &list[i], 0);
 		EXPECT(refused(adapter) == before + 1);
 		forge_on_lane(adapter, link, host, &list[i]);
 	}
@@ -230,6 +234,14 @@ static void attack(struct hdl_adapter *adapter, const struct victim *victim,
 	struct ci_packet close = packet_note(CI_CLOSE, mine->conn.peer.index, mine->conn.peer.nonce,
 	                                     HDL_REASON_CLOSED, 0, body);
 	forge_on_lane(adapter, link, host, &close);
+	/* What it may send, but on the wire nothing behind that. */
+	struct ci_packet alive =
+	        packet_note(CI_ALIVEACK, mine->conn.peer.index, mine->conn.peer.nonce, 0, 0, body);
+	for (size_t behind = 0; behind < 20 && link >= APERTURE_ROUTE_FORWARD; behind += 10) {
+		uint64_t before = refused(adapter);
+		forge_by_agent(adapter, link, host, &alive, behind);
+		EXPECT(refused(adapter) == before + (behind > 0));
+	}
 	/* Data, with everything right but who sends it; through the agent, none at all. */
 	const struct hdl_aperture_target *targets[2] = {&victim->taken, &victim->loose};
 	for (int i = 0; i < 2; i++) {
@@ -243,7 +255,7 @@ static void attack(struct hdl_adapter *adapter, const struct victim *victim,
 		                         .bytes = 8,
 		                         .data = (const uint8_t *)"overrun!"};
 		forge_on_lane(adapter, link, host, &data);
-		forge_by_agent(adapter, link, host, &data);
+		forge_by_agent(adapter, link, host, &data, 0);
 	}
 }
 
