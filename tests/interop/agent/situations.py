@@ -525,13 +525,16 @@ class Situations(InDirectory):
 
     def test_program_of_another_version(self):
         self.works(devices(self.dir))
-        for message in (HEADER.pack(99, HELLO) + bytes(500), b"x", HEADER.pack(VERSION, 4711)):
-            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        other = b"another version of Heddle"
+        for message, why in ((HEADER.pack(99, HELLO) + bytes(500), other), (HEADER.pack(99, OBSERVE), other), (b"x", other),
+                             (HEADER.pack(VERSION, 4711), b"malformed")):
+            with self.subTest(message=message[:8]), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
                 sock.connect(str(self.dir / "agent.sock"))
                 sock.send(message)
                 sock.settimeout(60)
                 answer = sock.recv(4096)
                 self.assertEqual(HEADER.unpack_from(answer)[1], REFUSED)
+                self.assertIn(why, answer)
                 self.assertEqual(sock.recv(4096), b"")
         self.works(devices(self.dir))
 
