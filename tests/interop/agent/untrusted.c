@@ -327,6 +327,32 @@ static void use_up_entries(struct hdl_adapter *adapter)
 	MUST(hdl_port_close(port));
 }
 
+static int ask_group(struct hdl_adapter *adapter, uint32_t kind, uint32_t number)
+{
+	struct agent_msg msg = {.kind = kind};
+	msg.u.group.gid[0] = 0xff;
+	memcpy(msg.u.group.gid + 8, &number, sizeof(number));
+	return kind == AGENT_GROUP_JOIN ? agent_ask(adapter, &msg, &msg.u.group.token)
+	                                : agent_tell(adapter, &msg);
+}
+
+/* The agent does not make groups for ever; one that is left makes room for another. */
+static void use_up_groups(struct hdl_adapter *adapter)
+{
+	uint32_t joined = 0;
+	int result = 0;
+	while (joined < 1u << 16 && (result = ask_group(adapter, AGENT_GROUP_JOIN, joined)) == 0)
+		joined++;
+	EXPECT(result == -HDL_ENOMEM && joined > 100);
+	MUST(ask_group(adapter, AGENT_GROUP_LEAVE, 1));
+	MUST(ask_group(adapter, AGENT_GROUP_JOIN, joined));
+	EXPECT(ask_group(adapter, AGENT_GROUP_JOIN, 1) == -HDL_ENOMEM);
+	for (uint32_t i = 0; i <= joined; i++)
+		MUST(ask_group(adapter, AGENT_GROUP_LEAVE, i));
+	MUST(ask_group(adapter, AGENT_GROUP_JOIN, 1));
+	MUST(ask_group(adapter, AGENT_GROUP_LEAVE, 1));
+}
+
 _Noreturn static void stranger(int in)
 {
 	struct victim victim;
@@ -353,6 +379,7 @@ _Noreturn static void stranger(int in)
 	try_calls(adapter, mine, &victim);
 	try_stores(adapter, mine, &victim);
 	use_up_entries(adapter);
+	use_up_groups(adapter);
 	/* Data and events, as anybody's. */
 	MUST(hdl_aperture_store(mine, 100, "hello", 5, WAIT));
 	MUST(hdl_aperture_event(mine, 7, "event", 5, WAIT));
