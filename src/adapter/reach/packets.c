@@ -72,6 +72,7 @@ struct path packets_path(const struct hdl_adapter *adapter, const struct hdl_ah_
 	path.lane.epoch = index != LINK_NONE ? adapter->engine.links[index].epoch : 0;
 	/* For captures. */
 	uint8_t own = ah->sgid_index < adapter->gid_count ? ah->sgid_index : 0;
+	path.lane.ip.src_port = UDP_FIRST_SOURCE_PORT;
 	path.lane.ip.traffic_class = ah->traffic_class;
 	path.lane.ip.hop_limit = ah->hop_limit;
 	path.lane.ip.flow_label = ah->flow_label;
@@ -97,6 +98,7 @@ void packets_take(struct hdl_adapter *adapter, uint32_t index, const uint8_t *bo
 	}
 	path.lane.link = index;
 	path.lane.epoch = link->epoch;
+	path.lane.ip.src_port = UDP_FIRST_SOURCE_PORT;
 	memcpy(path.lane.ip.sgid, link->gid.raw, sizeof(path.lane.ip.sgid));
 	memcpy(path.lane.ip.dgid, engine->gid.raw, sizeof(path.lane.ip.dgid));
 	ib_take(engine, &path, false, &packet);

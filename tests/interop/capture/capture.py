@@ -13,7 +13,7 @@ from pathlib import Path
 SKIP = 77
 SECTION, INTERFACE, STATISTICS, PACKET, RESERVE = 0x0A0D0D0A, 1, 5, 6, 0x80484C44
 INTERFACE_MOST = 400  # bytes that an interface and its statistics take of the reserve
-RC, UC, UD, XRC = 0x00, 0x20, 0x60, 0xA0
+RC, UC, RD, UD, XRC = 0x00, 0x20, 0x40, 0x60, 0xA0
 # The lower five bits of an opcode: name, headers behind BTH (and XRCETH, DETH), may it carry a payload.
 OPERATIONS = {
     0x00: ("send first", "", True), 0x01: ("send middle", "", True), 0x02: ("send last", "", True),
@@ -23,7 +23,7 @@ OPERATIONS = {
     0x0C: ("read request", "r", False), 0x0D: ("response first", "a", True), 0x0E: ("response middle", "", True),
     0x0F: ("response last", "a", True), 0x10: ("response only", "a", True), 0x11: ("ack", "a", False),
     0x12: ("atomic ack", "av", False), 0x13: ("compare swap", "t", False), 0x14: ("fetch add", "t", False),
-    0x16: ("send last inv", "k", True), 0x17: ("send only inv", "k", True),
+    0x15: ("resync", "", False), 0x16: ("send last inv", "k", True), 0x17: ("send only inv", "k", True),
 }
 HEADER_BYTES = {"r": 16, "t": 28, "a": 4, "v": 8, "i": 4, "k": 4}
 ANSWERS = {"response first", "response middle", "response last", "response only", "ack", "atomic ack"}
@@ -125,7 +125,7 @@ class Packet:
 
     def take_transport(self, bth, rest):
         self.transport, self.opcode = bth[0] & 0xE0, bth[0] & 0x1F
-        need(self.transport in (RC, UC, UD, XRC) and self.opcode in OPERATIONS, f"opcode {bth[0]:#x}")
+        need(self.transport in (RC, UC, RD, UD, XRC) and self.opcode in OPERATIONS, f"opcode {bth[0]:#x}")
         self.name, headers, payload = OPERATIONS[self.opcode]
         self.answer = self.name in ANSWERS
         self.solicited, pad = bool(bth[1] & 0x80), bth[1] >> 4 & 3
@@ -139,6 +139,9 @@ class Packet:
         if self.transport == XRC and not self.answer:
             self.srq = struct.unpack_from(">I", rest)[0]
             at = 4
+        if self.transport == RD:  # the context, and who asks through it
+            self.context = struct.unpack_from(">I", rest)[0] & 0xFFFFFF
+            at = 4 if self.answer else 12
         self.headers = {}
         for header in headers:
             self.headers[header] = rest[at:at + HEADER_BYTES[header]]
@@ -269,6 +272,8 @@ def tshark(path, packets):
         row = dict(zip(columns, line.split("|")))
         protocols = row["frame.protocols"].split(":")
         need(protocols[0] == "raw" and protocols[2:4] == ["udp", "infiniband"], f"tshark: {line}")
+        if packet.transport == RD:
+            continue  # Wireshark looks for the immediate data and the RETH in the wrong place
         need(not row["_ws.malformed"], f"tshark: malformed: {line}")
         worst = max((int(word) for word in row["_ws.expert.severity"].split(",") if word), default=0)
         need(worst < 0x600000, f"tshark: an expert's warning: {line}")
@@ -304,9 +309,11 @@ def sort(path, packets):
 def check(path, repeats=False):
     """All of the above; @repeats as for check_order(). Returns (interfaces, packets, statistics)."""
     interfaces, packets, statistics = read(path)
-    for packet in packets:
+    # Reliable datagrams are packets in lanes, too, which both ends record; they are numbered by context.
+    asked = [packet for packet in packets if packet.transport != RD]
+    for packet in asked:
         wr_id(packet)
-    check_order(packets, repeats)
+    check_order(asked, repeats)
     tshark(path, packets)
     sort(path, packets)
     return interfaces, packets, statistics

@@ -21,7 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "compat"))
 import programs
-from capture import Bad, check, need, read, sort, tshark, wr_id
+from capture import RD, Bad, check, need, read, sort, tshark, wr_id
 from programs import expect
 
 TYPES = {"RC": 0x00, "UC": 0x20, "UD": 0x60, "XRC": 0xA0}
@@ -238,6 +238,7 @@ def conform(folder, program, port, *only):
         kinds = {(packet.transport, packet.name) for packet in packets}
         refusals = {packet.syndrome for packet in packets if packet.name == "ack"}
         every = len(kinds) > 40 and {0x1F, 0x61, 0x62, 0x63} <= refusals and any(0x20 <= code < 0x40 for code in refusals)
+        expect("reliable datagrams are recorded", {"send only imm", "write first", "atomic ack", "resync"} <= {name for kind, name in kinds if kind == RD})
         expect(f"{len(packets)} packets of {len(interfaces)} adapters, {len(kinds)} kinds, {len(refusals)} syndromes", every or only)
 
 
