@@ -64,7 +64,8 @@ void capture_put_wire(struct engine *engine, const struct path *path,
 	struct capture *capture = engine->capture;
 	const struct ib_opcode *op = ib_opcode(packet->bth.opcode);
 	struct ib_packet whole = *packet;
-	/* The file holds IP datagrams; packets in lanes are recorded as those that they would be. */
+	/* The file holds IP datagrams; packets in lanes are recorded as the datagrams that they
+	 * would be. */
 	if (path->kind != PATH_ROCE && path->kind != PATH_LANE)
 		return;
 	struct roce_path ip = path->ip;
