@@ -147,6 +147,8 @@ static void sn4_every_address_leads_to_the_node(void **state)
 	a->mine.path_bits = 0;
 	a->peer.lid = b->peer.lid = 0;
 	assert_in_range(limits[1].gid_count, 3, LIDS - 1);
+	connect_and_write(a, b, 0);
+	int shared = count_mappings("memfd:heddle");
 	for (uint32_t i = 0; i < limits[1].gid_count; i++) {
 		MUST(hdl_gid_query(b->adapter, i, &gid));
 		a->peer.gid = gid;
@@ -156,6 +158,8 @@ static void sn4_every_address_leads_to_the_node(void **state)
 		a->peer.lid = (uint16_t)(limits[1].lid + i);
 		connect_and_write(a, b, (char)('A' + i));
 	}
+	/* By whichever it was asked for, it is the same peer. */
+	assert_int_equal(count_mappings("memfd:heddle"), shared);
 }
 
 /* The first program of a node decides; and no LID is two nodes'. */
