@@ -262,8 +262,11 @@ static enum incoming_verdict ap_judge(const struct ap_conn *conn, const struct c
 		return INCOMING_NO_ENTRY;
 	memcpy(req.source.host, from->host, 16);
 	/* Data does not say it; its host said it when it connected. */
-	bool connected = conn->in->connected && memcmp(conn->path.host, from->host, 16) == 0;
-	req.source.cluster = from->cluster_known || !connected ? from->cluster : conn->path.cluster;
+	if ((conn->in->checks & HDL_CHECK_CLUSTER) != 0)
+		req.source.cluster = from->cluster_known || !conn->in->connected ||
+		                                     memcmp(conn->path.host, from->host, 16) != 0
+		                             ? from->cluster
+		                             : conn->path.cluster;
 	memcpy(req.source.link, from->link, sizeof(req.source.link));
 	enum incoming_verdict verdict = incoming_judge(conn->in, conn->user, &conn->roll, &req);
 	if (verdict == INCOMING_NONCE && ap_is_from_agent(conn, packet, from))
