@@ -18,7 +18,7 @@ BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
 NOBODY = 65534
 # What each would be complained of, or do, if it were believed; an unknown one of a later version is to be added here.
 HOSTILE = {"HEDDLE_ADDR": "no-address", "HEDDLE_ETHER": "no-interface", "HEDDLE_LOCAL": "no-such-way", "HEDDLE_COPY": "no-such-copy", "HEDDLE_FAST": "no-speed",
-           "HEDDLE_LMC": "no-number",
+           "HEDDLE_LMC": "no-number", "HEDDLE_STRIPE": "no-way", "HEDDLE_CLUSTER": "no-addresses",
            "HEDDLE_NODE": "no-node" * 20, "HEDDLE_LOG": "no-level", "HEDDLE_DEVICE": "no-device", "HEDDLE_CM_TIMEOUT_MS": "no-time",
            "HEDDLE_MPA": "no-word",
            "HEDDLE_IBC_KEY": "no-key-of-a-node", "HEDDLE_CRITERIA": "no-criteria"}
