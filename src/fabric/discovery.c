@@ -41,9 +41,8 @@ static void probe_packet(const struct discovery *discovery, const struct discove
                          struct discovery_packet *out)
 {
 	uint8_t ports[IBC_MAX_HOPS + 2];
-	unsigned count = 0;
-	if (discovery->map->node_count > 0)
-		path_to(discovery, probe->device, ports, &count);
+	unsigned count;
+	path_to(discovery, probe->device, ports, &count); /* none to the own switch */
 	if (probe->operation == IBC_CONFIG_PORTS && probe->port != DISCOVERY_OWN_SWITCH)
 		ports[count++] = probe->port;
 	assert(count <= IBC_MAX_HOPS + 1);

@@ -413,6 +413,40 @@ static void vs5_svg(void **state)
 	assert_int_equal(count(text, ">no link: 0<"), 1);
 }
 
+/* Where the name of a node is drawn. */
+static int drawn_at(const char *name)
+{
+	char label[32];
+	snprintf(label, sizeof(label), ">%s<", name);
+	const char *end = strstr(text, label), *at = NULL;
+	assert_non_null(end);
+	for (const char *next = text; (next = strstr(next, " x=\"")) != NULL && next < end; next++)
+		at = next;
+	assert_non_null(at);
+	return atoi(at + 4);
+}
+
+/* From left to right as far as they are from the first one; last those that no link leads to. */
+static void vs5_svg_columns(void **state)
+{
+	(void)state;
+	use("switch first id 1 ports 0-3\nswitch second id 2 ports 0-3\nswitch third id 3 ports "
+	    "0-3\n"
+	    "switch fourth id 4 ports 0-3\nswitch beside id 5 ports 0-3\nswitch apart id 6 ports "
+	    "0-3\n"
+	    "link first:0 second:0 shm\nlink second:1 third:0 shm\nlink third:1 fourth:0 shm\n"
+	    "link first:1 beside:0 shm\nlink fourth:1 first:3 shm\n");
+	assert_true(topology_svg(&truth, text, sizeof(text)) > 0);
+	static const char *const names[] = {"first", "second", "third", "apart"};
+	int step = drawn_at("second") - drawn_at("first");
+	assert_true(step > 0);
+	for (unsigned i = 1; i < 4; i++)
+		assert_int_equal(drawn_at(names[i]) - drawn_at(names[i - 1]), step);
+	/* A little to the side in the same column: it is the second or third there. */
+	assert_in_range(drawn_at("beside"), drawn_at("first") + 1, drawn_at("third") - 1);
+	assert_in_range(drawn_at("fourth"), drawn_at("first") + 1, drawn_at("third") - 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -426,6 +460,7 @@ int main(void)
 	        cmocka_unit_test(vs5_no_way),
 	        cmocka_unit_test(vs5_json),
 	        cmocka_unit_test(vs5_svg),
+	        cmocka_unit_test(vs5_svg_columns),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
