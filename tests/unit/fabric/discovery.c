@@ -447,6 +447,30 @@ static void vs5_svg_columns(void **state)
 	assert_in_range(drawn_at("fourth"), drawn_at("first") + 1, drawn_at("third") - 1);
 }
 
+/* Links between the same two nodes can be told apart: each has a curve of its own. */
+static void vs5_svg_parallel_links(void **state)
+{
+	(void)state;
+	use("switch one id 1 ports 0-4\nswitch two id 2 ports 0-4\nlink one:0 two:0 shm\n"
+	    "link two:1 one:1 shm\nlink one:2 two:2 shm\nlink one:3 two:3 shm\nlink two:4 one:4 "
+	    "shm\n");
+	assert_true(topology_svg(&truth, text, sizeof(text)) > 0);
+	static const char begin[] = "<path class=\"link\" d=\"M";
+	const char *curves[5];
+	unsigned found = 0;
+	for (const char *at = text; (at = strstr(at, begin)) != NULL; at++) {
+		const char *bend = strchr(at, 'Q'); /* the ends may be swapped */
+		assert_non_null(bend);
+		assert_true(found < 5);
+		for (unsigned i = 0; i < found; i++)
+			assert_true(strtol(bend + 1, NULL, 10) != strtol(curves[i] + 1, NULL, 10) ||
+			            strtol(strchr(bend, ' '), NULL, 10) !=
+			                    strtol(strchr(curves[i], ' '), NULL, 10));
+		curves[found++] = bend;
+	}
+	assert_int_equal(found, 5);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -461,6 +485,7 @@ int main(void)
 	        cmocka_unit_test(vs5_json),
 	        cmocka_unit_test(vs5_svg),
 	        cmocka_unit_test(vs5_svg_columns),
+	        cmocka_unit_test(vs5_svg_parallel_links),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

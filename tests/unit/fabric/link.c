@@ -76,6 +76,21 @@ static void silence_is_noticed_in_time(void **state)
 	assert_true(now - cut < LINK_SILENCE_NS + LINK_KEEP_NS);
 }
 
+/* LINK_KEEP_NS after the last frame, whichever that was, and at once from an end that has sent
+ * none. */
+static void a_keep_alive_is_due_when_nothing_was_sent(void **state)
+{
+	(void)state;
+	assert_true(link_tick(&a, now));
+	for (unsigned bytes = 0; bytes <= 10; bytes += 10) {
+		pass(&a, &b, bytes, true);
+		assert_false(link_tick(&a, now));
+		assert_false(link_tick(&a, now + LINK_KEEP_NS - 1));
+		now += LINK_KEEP_NS;
+		assert_true(link_tick(&a, now));
+	}
+}
+
 static void losses_are_counted(void **state)
 {
 	(void)state;
@@ -164,6 +179,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test_setup(up_when_both_hear, begin),
 	        cmocka_unit_test_setup(silence_is_noticed_in_time, begin),
+	        cmocka_unit_test_setup(a_keep_alive_is_due_when_nothing_was_sent, begin),
 	        cmocka_unit_test_setup(losses_are_counted, begin),
 	        cmocka_unit_test_setup(closed_links_are_deaf_and_dumb, begin),
 	        cmocka_unit_test_setup(other_frames_are_damaged, begin),
