@@ -118,6 +118,7 @@ static void accept_all(int in, int out)
 	struct hdl_port *port;
 	struct hdl_aperture *ends[ENDS];
 	struct hdl_aperture_peer peer;
+	const struct hdl_aperture_fixed *fixed;
 	struct offer offer;
 	uint16_t theirs;
 	char stored;
@@ -137,6 +138,11 @@ static void accept_all(int in, int out)
 		MUST(hdl_aperture_accept(ends[i], port, 0, NULL, WAIT));
 		MUST(hdl_aperture_peer(ends[i], &peer));
 		CHECK(peer.cluster == theirs);
+		MUST(hdl_aperture_control(ends[i], NULL, &fixed));
+		CHECK(fixed->cluster == offer.address);
+		/* Without a wish it is the peer's that counts, all of it. */
+		CHECK(fixed->cluster_mask == (i > 0 ? attr.cluster_mask : 0xffff));
+		CHECK(fixed->source_cluster == (i > 0 ? attr.cluster : theirs));
 	}
 	CHECK(read(in, &stored, 1) == 1);
 	observed(ends[0], offer.address, theirs, false);
