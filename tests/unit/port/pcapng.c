@@ -419,6 +419,24 @@ static void x6_a_full_pipe_leaves_packets_out(void **state)
 	free(packet);
 }
 
+/* Much waits for no flush: a program that is killed loses half of the buffer at most. */
+static void x6_a_file_grows_while_packets_come(void **state)
+{
+	const struct place *place = *state;
+	const size_t bytes = 4000;
+	uint8_t *packet = calloc(1, bytes);
+	struct pcapng file;
+	struct stat status;
+	assert_int_equal(pcapng_open(&file, place->file, PCAPNG_RAW, "one", ""), 0);
+	for (size_t put_bytes = 0; put_bytes < 4 * PCAPNG_BUFFER_BYTES; put_bytes += bytes) {
+		put(&file, packet, bytes, bytes, NULL);
+		assert_int_equal(stat(place->file, &status), 0);
+		assert_true((size_t)status.st_size + PCAPNG_BUFFER_BYTES / 2 > put_bytes);
+	}
+	pcapng_close(&file, 5);
+	free(packet);
+}
+
 /* The disk is full: what is there is whole, the statistics tell what is not, and the program lives.
  */
 static void x6_a_full_disk_leaves_packets_out(void **state)
@@ -482,6 +500,7 @@ int main(void)
 	        TEST(x6_a_file_in_use_is_not_emptied),
 	        TEST(x6_what_is_no_capture_is_left_alone),
 	        TEST(x6_a_full_pipe_leaves_packets_out),
+	        TEST(x6_a_file_grows_while_packets_come),
 	        TEST(x6_a_full_disk_leaves_packets_out),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
