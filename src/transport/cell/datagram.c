@@ -105,7 +105,7 @@ void cells_datagram_timeout(struct engine *engine, struct qp *qp)
 		engine_activate(engine, qp);
 		return;
 	}
-	struct wqe_send *wqe = qp->unanswered > 0 ? cells_datagram_sent(qp, &index) : NULL;
+	struct wqe_send *wqe = cells_datagram_sent(qp, &index);
 	if (wqe == NULL)
 		return;
 	counter_add(&engine->counters[ENGINE_TIMEOUTS], 1);

@@ -327,6 +327,16 @@ static void pp2_cells_of_others(void **state)
 	assert_true(rig_wait(rig, rig->side[1].rcq, &wc));
 	assert_int_equal(wc.byte_len, 700);
 	assert_true(rig_holds(rig, 1, 0, 700, 3));
+	/* A queue pair that has failed takes no more. */
+	const struct hdl_qp_attr failed = {.state = HDL_QPS_ERR};
+	assert_int_equal(hdl_qp_modify(qp[1], &failed, HDL_QP_STATE), 0);
+	for (int i = 0; i < 2; i++) {
+		struct cell cell = forged(rig, 1, qp, 0xfffff3);
+		uint64_t before = rig_count(rig, 1, "dropped");
+		cell.operation = i == 0 ? CELL_SEND : CELL_READ_RESPONSE;
+		rig_forge(rig, 1, &cell, data, 8);
+		assert_int_equal(rig_count(rig, 1, "dropped"), before + 1);
+	}
 }
 
 /* In an Ethernet frame, a cell has the addresses of the frame, and behind the last there may be

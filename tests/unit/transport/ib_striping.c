@@ -3,8 +3,11 @@
  * The two paths of these tests have the same ends, and differ in the source port. */
 #include "ib_rig.h"
 
+#include <stdlib.h>
+
 #include "adapter/adapter.h"
 #include "transport/ib/ib.h"
+#include "transport/ib/stripe.h"
 
 #define FIRST RIG_RQ_PSN
 #define SENT  RIG_SQ_PSN
@@ -351,6 +354,32 @@ static void a_read_is_answered_along_its_way(void **state)
 	rig_expect_none(rig);
 }
 
+/* A way that was tried and answered is in use like before: what comes along it later excuses no
+ * losses, only packets that arrive do. */
+static void a_way_that_came_back_is_taken_out_again(void **state)
+{
+	(void)state;
+	struct stripe *s = malloc(stripe_bytes(KEPT, 64));
+	assert_non_null(s);
+	stripe_init(s, KEPT, 64);
+	stripe_sent(s, 0, 1);
+	stripe_silent(s, 0, 0);
+	s->came = 1;
+	stripe_heard(s); /* a late answer: it has not been tried */
+	assert_true(s->down[1]);
+	assert_int_equal(stripe_due(s, STRIPE_RETRY_NS), 1);
+	stripe_tried(s, 1, STRIPE_RETRY_NS);
+	stripe_heard(s);
+	assert_false(s->down[1]);
+	for (unsigned strike = 1; strike < STRIPE_STRIKES; strike++) {
+		assert_false(stripe_lost(s, 0, 0));
+		stripe_heard(s);
+	}
+	assert_true(stripe_lost(s, 0, 0));
+	assert_true(s->down[1]);
+	free(s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -361,6 +390,7 @@ int main(void)
 	        RIGGED(packets_take_both_ways_and_a_lost_one_the_other),
 	        RIGGED(a_way_is_taken_out_and_tried_again),
 	        RIGGED(reads_take_both_ways),
+	        cmocka_unit_test(a_way_that_came_back_is_taken_out_again),
 	        RIGGED(a_response_is_lost_when_its_way_has_passed_it),
 	        RIGGED(answers_wait_for_a_read_before_them),
 	        RIGGED(a_read_is_answered_along_its_way),
