@@ -158,24 +158,30 @@ static void writes_with_immediate_data_do_not_wait_for_each_other(void **state)
  * post that failed, though the program may never call again. */
 static void the_target_hears_of_a_refusal_at_once(void **state)
 {
-	struct lane_rig rig;
-	struct lane_message message;
+	static const uint32_t opcodes[] = {HDL_OP_WRITE, HDL_OP_WRITE_IMM, HDL_OP_READ};
 	(void)state;
-	lane_open(&rig, false);
-	struct hdl_sge piece = lane_piece(&rig, 0, 64);
-	struct hdl_key key = hdl_mr_key(rig.peer_mr);
-	struct hdl_send_wr wr = {.sg_list = &piece,
-	                         .num_sge = 1,
-	                         .opcode = HDL_OP_WRITE,
-	                         .u.rdma = {(uintptr_t)rig.peer_mem + LANE_BYTES, key}};
-	assert_int_equal(hdl_post_send(rig.qp, &wr, NULL), 0);
-	assert_true(lane_look(&rig, &message));
-	assert_int_equal(message.frame.kind, FRAME_CLOSE);
-	assert_int_equal(message.frame.msn, key.v);
-	assert_int_equal(message.frame.imm, HDL_EVENT_QP_ACCESS_ERR);
-	lane_run(&rig);
-	assert_false(lane_look(&rig, &message)); /* once */
-	lane_close(&rig);
+	for (unsigned i = 0; i < LANE_COUNT(opcodes); i++) {
+		struct lane_rig rig;
+		struct lane_message message;
+		lane_open(&rig, false);
+		struct hdl_sge piece = lane_piece(&rig, 0, 64);
+		struct hdl_key key = hdl_mr_key(rig.peer_mr);
+		struct hdl_send_wr wr = {.sg_list = &piece,
+		                         .num_sge = 1,
+		                         .opcode = opcodes[i],
+		                         .u.rdma = {(uintptr_t)rig.peer_mem + LANE_BYTES, key}};
+		assert_int_equal(hdl_post_send(rig.qp, &wr, NULL), 0);
+		assert_true(lane_look(&rig, &message));
+		assert_int_equal(message.frame.kind, FRAME_CLOSE);
+		assert_int_equal(message.frame.msn, key.v);
+		assert_int_equal(message.frame.imm, HDL_EVENT_QP_ACCESS_ERR);
+		/* A receive is to report it. */
+		assert_int_equal((message.frame.flags & FRAME_IMM) != 0,
+		                 opcodes[i] == HDL_OP_WRITE_IMM);
+		lane_run(&rig);
+		assert_false(lane_look(&rig, &message)); /* once */
+		lane_close(&rig);
+	}
 }
 
 /* The peer learns that it can access our memory while a long message is on its way in parts: this
