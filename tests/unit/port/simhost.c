@@ -304,6 +304,7 @@ static void x4_death_ends_everything_to_and_from_a_host(void **state)
 		sim_kill(rig.sim, 0, rows[row].death);
 		sim_kill(rig.sim, 0, rows[row].death); /* nobody dies twice */
 		assert_int_equal(rig.deaths, 1);
+		assert_int_equal(rig_count(&rig, SIM_KILLED), 1);
 		assert_true(sim_is_dead(rig.sim, 0));
 		rig_send(&rig, 0, 1, 4);
 		rig_send(&rig, 1, 0, 5);
