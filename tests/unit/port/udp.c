@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "port/refused.h"
 #include "port/steer.h"
 #include "port/udp.h"
 
@@ -178,6 +179,35 @@ static void test_trains(void **state)
 	close(probe);
 	exchange(&six, &six, 1, PACKET_BYTES, UDP_ECT, UDP_HOP_LIMIT);
 	exchange(&six, &six, UDP_MAX_PACKETS, 8, UDP_CE, 9);
+}
+
+/* What nobody takes comes back, once: to whom it was, and its beginning. */
+static void test_refused(void **state)
+{
+	(void)state;
+	struct udp_address a = own(0), b = own(1);
+	struct refused refused;
+	uint16_t port;
+	int error, out = udp_open_sender(&a, &port), closed = udp_open(&b, UDP_ROCE_PORT);
+	assert_true(out >= 0 && closed >= 0);
+	close(closed);
+	refused_watch(out, &a);
+	assert_false(refused_next(out, &refused));
+	struct udp_train train = {.to = b,
+	                          .hop_limit = UDP_HOP_LIMIT,
+	                          .packets = 1,
+	                          .packet_bytes = 8,
+	                          .bytes = 8,
+	                          .data = (const uint8_t *)"nobody's"};
+	assert_int_equal(udp_send(out, &train, 1, &error), 1);
+	assert_true(refused_next(out, &refused)); /* on the loopback it is there */
+	assert_true(udp_address_equal(&refused.to, &b));
+	assert_int_equal(refused.port, UDP_ROCE_PORT);
+	assert_int_equal(refused.error, ECONNREFUSED);
+	assert_int_equal(refused.bytes, 8);
+	assert_memory_equal(refused.data, "nobody's", 8);
+	assert_false(refused_next(out, &refused));
+	close(out);
 }
 
 /* Send @count datagrams at once, and take them: nothing is lost or changes places, whatever the
@@ -428,10 +458,15 @@ static void test_steering_by_ranges(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_addresses),        cmocka_unit_test(test_lists),
-	        cmocka_unit_test(test_interfaces),       cmocka_unit_test(test_trains),
-	        cmocka_unit_test(test_many_datagrams),   cmocka_unit_test(test_steering),
-	        cmocka_unit_test(test_steering_to_many), cmocka_unit_test(test_steering_by_ranges),
+	        cmocka_unit_test(test_addresses),
+	        cmocka_unit_test(test_lists),
+	        cmocka_unit_test(test_interfaces),
+	        cmocka_unit_test(test_trains),
+	        cmocka_unit_test(test_refused),
+	        cmocka_unit_test(test_many_datagrams),
+	        cmocka_unit_test(test_steering),
+	        cmocka_unit_test(test_steering_to_many),
+	        cmocka_unit_test(test_steering_by_ranges),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
