@@ -125,11 +125,16 @@ static void unusable_runtime(void)
 {
 	char path[RUNDIR_MAX];
 	own_places(false);
+	int before = dup(0); /* the lowest number that is free */
+	close(before);
 	setenv("XDG_RUNTIME_DIR", "/proc/none", 1);
 	MUST(rundir_open(path, NULL) == 0 && strcmp(path, default_place("/tmp")) == 0);
 	MUST(chdir("/tmp") == 0);
 	setenv("XDG_RUNTIME_DIR", ".", 1);
 	MUST(rundir_open(path, NULL) == 0 && strcmp(path, default_place("/tmp")) == 0);
+	int after = dup(0);
+	MUST(after == before);
+	close(after);
 }
 
 /* A directory that is there is used before a better place is made into one. */
