@@ -177,7 +177,6 @@ static void asked_read(struct iwarp *iwarp)
 	entry->addr = r->source_to;
 	entry->key = r->source_stag;
 	entry->length = r->bytes;
-	entry->offset = 0;
 	answer_owe(iwarp);
 }
 

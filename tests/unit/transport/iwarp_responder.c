@@ -139,12 +139,24 @@ static void held_back_segments_share_chunks(void **state)
 	size_t taken = iw_put_bytes(&rig, fpdu, bytes, 0);
 	assert_int_equal(taken, 16);
 	assert_int_equal(iw_put_bytes(&rig, fpdu + taken, bytes - taken, 0), 0);
-	unsigned wakes = SIDE->wakes;
+	/* So does a write of another connection that shares them. */
+	struct iw_side *other = &rig.sides[1];
+	static uint8_t second[MPA_MAX_FPDU_BYTES];
+	other->adapter->engine.iwarp_pool = &SIDE->pool;
+	s.stag = iw_key(other).v;
+	s.to = iw_address(other, 0);
+	size_t length = iw_fpdu(&rig, &s, data, 800, second);
+	adapter_lock(other->adapter);
+	assert_int_equal(stream_feed(&iwarp_stream, &other->iwarp, second, length, &other->open),
+	                 16);
+	adapter_unlock(other->adapter);
+	unsigned wakes = SIDE->wakes, others = other->wakes;
 	adapter_lock(SIDE->adapter);
 	SIDE->pool.free = all->next;
 	iwarp_chunk_give(&SIDE->iwarp, all);
 	adapter_unlock(SIDE->adapter);
 	assert_int_equal(SIDE->wakes, wakes + 1);
+	assert_int_equal(other->wakes, others + 1);
 	/* Part of it, and then nothing any more. */
 	iw_put_bytes(&rig, fpdu + taken, 100, 0);
 	iw_pass(&rig, IWARP_STALL_NS - 1000000, false);
