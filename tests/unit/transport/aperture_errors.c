@@ -535,6 +535,41 @@ static void ap3_giving_up_is_judged(void **state)
 	assert_int_equal(b->conn.errors, 1); /* the memory of the receiver */
 }
 
+/* The agent of the peer's host says that nobody is there any more. It does not know our nonce; it
+ * repeats the peer's, which came with ALIVE. Nobody else ends a connection so, nor in another
+ * element's name. */
+static void ap3_the_word_of_an_agent_is_judged(void **state)
+{
+	(void)state;
+	static const struct {
+		uint64_t nonce;
+		uint8_t kind, element, host;
+	} rows[] = {
+	        {NONCE_A ^ 1, CI_ERROR, CI_AGENT, 0}, {NONCE_A, CI_ERROR, CI_AGENT, 1},
+	        {NONCE_A, CI_ERROR, CI_CARRIER, 0},   {NONCE_A, CI_ERROR, CI_SENDER, 0},
+	        {NONCE_A, CI_REJECT, CI_AGENT, 0},    {NONCE_A, CI_ERROR, CI_AGENT, 0},
+	};
+	connect_checked(HDL_CHECK_DEFAULT, false);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct ap_path from = path_to(a);
+		struct ci_writer writer;
+		struct ci_note note = {.element = rows[i].element, .reason = HDL_REASON_GONE};
+		uint8_t frame[100], body[8];
+		struct ci_packet packet = {.kind = rows[i].kind,
+		                           .index = b->conn.own.index,
+		                           .nonce = rows[i].nonce,
+		                           .bytes = ci_set_note(rows[i].kind, &note, body),
+		                           .data = body};
+		bool last = i == sizeof(rows) / sizeof(rows[0]) - 1;
+		from.host[15] ^= rows[i].host;
+		ci_begin(&writer, frame, sizeof(frame));
+		assert_true(ci_put(&writer, &packet));
+		ap_take(&b->node, frame, writer.used, &from);
+		assert_int_equal(b->conn.state, last ? HDL_APERTURE_FAILED : HDL_APERTURE_OPEN);
+	}
+	assert_int_equal(b->conn.reason, HDL_REASON_GONE);
+}
+
 /* ACCEPT of another type: the peer believes that it is connected, and learns better. */
 static void ap3_an_accept_of_the_wrong_type(void **state)
 {
@@ -1018,6 +1053,7 @@ int main(void)
 	        TEST(ap3_damage_behind_a_stalled_write),
 	        TEST(ap3_the_peer_learns_who_gave_up),
 	        TEST(ap3_giving_up_is_judged),
+	        TEST(ap3_the_word_of_an_agent_is_judged),
 	        TEST(ap3_an_accept_of_the_wrong_type),
 	        TEST(ap3_nobody_is_told_that_it_has_gone),
 	        TEST(ap3_a_carrier_that_is_down),
