@@ -42,6 +42,19 @@ struct end {
 	uint8_t *memory;
 };
 
+static void ready_to_connect(struct hdl_qp *qp)
+{
+	const struct hdl_qp_attr attr = {.state = HDL_QPS_INIT,
+	                                 .port_num = 1,
+	                                 .access = HDL_ACCESS_REMOTE_READ |
+	                                           HDL_ACCESS_REMOTE_WRITE |
+	                                           HDL_ACCESS_REMOTE_ATOMIC};
+	assert_int_equal(
+	        hdl_qp_modify(qp, &attr,
+	                      HDL_QP_STATE | HDL_QP_PKEY_INDEX | HDL_QP_PORT | HDL_QP_ACCESS),
+	        0);
+}
+
 static struct hdl_qp *end_qp(struct end *e)
 {
 	struct hdl_qp *qp;
@@ -52,16 +65,8 @@ static struct hdl_qp *end_qp(struct end *e)
 	                                        .max_recv_wr = 64,
 	                                        .max_send_sge = 4,
 	                                        .max_recv_sge = 4}};
-	const struct hdl_qp_attr attr = {.state = HDL_QPS_INIT,
-	                                 .port_num = 1,
-	                                 .access = HDL_ACCESS_REMOTE_READ |
-	                                           HDL_ACCESS_REMOTE_WRITE |
-	                                           HDL_ACCESS_REMOTE_ATOMIC};
 	assert_int_equal(hdl_qp_create(e->pd, &init, &qp), 0);
-	assert_int_equal(
-	        hdl_qp_modify(qp, &attr,
-	                      HDL_QP_STATE | HDL_QP_PKEY_INDEX | HDL_QP_PORT | HDL_QP_ACCESS),
-	        0);
+	ready_to_connect(qp);
 	return qp;
 }
 
@@ -419,6 +424,13 @@ static void objects_end_in_any_order(void **state)
 			assert_int_equal(hdl_qp_modify(a.qp, &reset, HDL_QP_STATE), 0);
 			end_event(&b, HDL_CONN_CLOSED);
 			end_event(&a, HDL_CONN_CLOSED);
+			hdl_conn_destroy(a.conn);
+			hdl_conn_destroy(b.conn);
+			assert_int_equal(hdl_qp_modify(b.qp, &reset, HDL_QP_STATE), 0);
+			ready_to_connect(a.qp);
+			ready_to_connect(b.qp);
+			join(&a, &b, &loopback, &deep, &deep);
+			exchange(&a, &b, 5000);
 			hdl_conn_destroy(a.conn);
 			hdl_qp_destroy(a.qp);
 		} else { /* in the middle of the set-up */
