@@ -252,7 +252,10 @@ static void guessing_keys_is_slow(void **state)
 	assert_int_equal(counter(rig, "dropped_keys") + judged, 100000);
 	/* A key of the peer's that was right before is, and one that was not used yet is when the
 	 * guesses are over. */
+	take_uc_write(rig, psn++, 0x1234567); /* the last that may be tried now */
 	memset(rig->mem, 0, 16);
+	take_uc_write(rig, psn++, hdl_mr_key(other).v);
+	assert_false(rig_holds(rig, 0, 9, 0, 16));
 	take_uc_write(rig, psn++, right);
 	assert_true(rig_holds(rig, 0, 9, 0, 16));
 	memset(rig->mem, 0, 16);

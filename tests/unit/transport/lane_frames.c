@@ -238,6 +238,51 @@ static void a_peer_that_reaches_us_in_the_middle_of_a_message(void **state)
 	lane_close(&rig);
 }
 
+/* What may be retried begins anew with every message that is acknowledged, whichever kind of
+ * refusal came before. */
+static void retries_are_counted_by_message(void **state)
+{
+	static const uint32_t refusals[] = {ANSWER_SEQUENCE, ANSWER_RNR};
+	(void)state;
+	for (unsigned kind = 0; kind < LANE_COUNT(refusals); kind++) {
+		struct lane_rig rig;
+		struct lane_message message;
+		struct hdl_wc wc;
+		lane_open(&rig, true);
+		struct qp *qp = &rig.qp->qp;
+		qp->attr.retry_cnt = qp->retries_left = 2;
+		qp->attr.rnr_retry = qp->rnr_left = 2;
+		struct hdl_sge piece = lane_piece(&rig, 0, 16);
+		struct hdl_send_wr wr = {.opcode = HDL_OP_SEND,
+		                         .flags = HDL_SEND_SIGNALED,
+		                         .sg_list = &piece,
+		                         .num_sge = 1};
+		for (uint32_t msn = LANE_SQ_PSN; msn < LANE_SQ_PSN + 5; msn++) {
+			bool last = msn == LANE_SQ_PSN + 4;
+			assert_int_equal(hdl_post_send(rig.qp, &wr, NULL), 0);
+			for (unsigned refused = 0; refused < (last ? 3 : 2); refused++) {
+				lane_run(&rig);
+				assert_true(lane_look(&rig, &message));
+				assert_int_equal(message.frame.msn, msn);
+				lane_put_answer(&rig, msn, refusals[kind], 1);
+				lane_run(&rig);
+				lane_pass(&rig, 1000000);
+			}
+			if (!last) {
+				assert_true(lane_look(&rig, &message));
+				assert_int_equal(message.frame.msn, msn);
+				lane_put_answer(&rig, msn, ANSWER_ACK, 0);
+				lane_run(&rig);
+			}
+			assert_int_equal(hdl_cq_poll(rig.scq, &wc, 1), 1);
+			assert_int_equal(wc.status, !last       ? HDL_WC_SUCCESS
+			                            : kind == 0 ? HDL_WC_RETRY_EXC_ERR
+			                                        : HDL_WC_RNR_RETRY_EXC_ERR);
+		}
+		lane_close(&rig);
+	}
+}
+
 /* A write in parts has one key: a peer that ended it with another one would never use up the key
  * of the first part, if that is good for one message (MEMMGT figure 18B, table D). */
 static void a_write_in_parts_has_one_key(void **state)
@@ -290,6 +335,7 @@ int main(void)
 	        cmocka_unit_test(a_poll_takes_a_message),
 	        cmocka_unit_test(a_frame_that_makes_no_sense),
 	        cmocka_unit_test(a_write_in_parts_has_one_key),
+	        cmocka_unit_test(retries_are_counted_by_message),
 	        cmocka_unit_test(writes_with_immediate_data_do_not_wait_for_each_other),
 	        cmocka_unit_test(the_target_hears_of_a_refusal_at_once),
 	        cmocka_unit_test(a_peer_that_reaches_us_in_the_middle_of_a_message),
