@@ -6,10 +6,13 @@
  * made writable for the one store. */
 #include "base/imports.h"
 
+#include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -148,29 +151,82 @@ static bool is_exempt(const struct dl_phdr_info *info)
 	return false;
 }
 
-static int visit(struct dl_phdr_info *info, size_t size, void *context)
+/* --- which modules there are --- */
+
+struct found {
+	char *name;
+	uintptr_t base;
+	const ElfW(Phdr) * parts;
+	size_t part_count;
+};
+
+struct found_list {
+	struct found *list;
+	size_t count, room;
+	bool whole;
+};
+
+/* A module is on this list before the linker has relocated it, and what is stored into it then is
+ * lost, or protects pages that the linker still writes to. So here nothing is touched. */
+static int collect(struct dl_phdr_info *info, size_t size, void *context)
 {
+	struct found_list *found = context;
 	(void)size;
-	struct module module = {.base = info->dlpi_addr};
-	const ElfW(Dyn) *dynamic = NULL;
 	if (is_exempt(info))
 		return 0;
-	for (size_t i = 0; i < info->dlpi_phnum; i++) {
-		const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+	if (found->count == found->room) {
+		size_t room = found->room != 0 ? 2 * found->room : 64;
+		struct found *list = realloc(found->list, room * sizeof(*list));
+		if (list == NULL) {
+			found->whole = false;
+			return 1;
+		}
+		found->list = list;
+		found->room = room;
+	}
+	char *name = strdup(info->dlpi_name);
+	if (name == NULL) {
+		found->whole = false;
+		return 1;
+	}
+	found->list[found->count++] =
+	        (struct found){name, info->dlpi_addr, info->dlpi_phdr, info->dlpi_phnum};
+	return 0;
+}
+
+/* Its module is loaded, and stays so meanwhile. */
+static void patch_found(const struct found *found, const struct imports *imports)
+{
+	struct module module = {.base = found->base};
+	const ElfW(Dyn) *dynamic = NULL;
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+	for (size_t i = 0; i < found->part_count; i++) {
+		const ElfW(Phdr) *part = &found->parts[i];
+		uintptr_t start = found->base + part->p_vaddr;
 		if (part->p_type == PT_DYNAMIC) {
-			dynamic = (const ElfW(Dyn) *)(info->dlpi_addr + part->p_vaddr);
+			dynamic = (const ElfW(Dyn) *)start;
 		} else if (part->p_type == PT_GNU_RELRO) {
 			/* The linker protects whole pages: if the last one also holds writable
 			 * data, it stays writable. */
-			uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-			module.relro = (info->dlpi_addr + part->p_vaddr) & ~(page - 1);
-			module.relro_end =
-			        (info->dlpi_addr + part->p_vaddr + part->p_memsz) & ~(page - 1);
+			module.relro = start & ~(page - 1);
+			module.relro_end = (start + part->p_memsz) & ~(page - 1);
 		}
 	}
 	if (dynamic != NULL)
-		patch_module(&module, dynamic, context);
-	return 0;
+		patch_module(&module, dynamic, imports);
+}
+
+/* To ask for a module by its name waits until the linker is done with it, and keeps it loaded. One
+ * that has gone since is no loss. */
+static void pin_and_patch(const struct found *found, const struct imports *imports)
+{
+	void *handle = dlopen(found->name[0] != '\0' ? found->name : NULL, RTLD_LAZY | RTLD_NOLOAD);
+	struct link_map *map = NULL;
+	if (handle == NULL)
+		return;
+	if (dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map->l_addr == found->base)
+		patch_found(found, imports);
+	dlclose(handle);
 }
 
 /* Only the count of the first module is looked at: all tell the same. */
@@ -181,12 +237,35 @@ static int count_modules(struct dl_phdr_info *info, size_t size, void *context)
 	return 1;
 }
 
+/* --- one at a time: pages are made writable, and read-only again --- */
+
+static pthread_mutex_t patch_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void in_child(void)
+{
+	pthread_mutex_init(&patch_lock, NULL); /* who held it does not exist here */
+}
+
+__attribute__((constructor)) static void watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, in_child);
+}
+
 void imports_patch(struct imports *imports)
 {
 	uint64_t loaded = 0;
+	struct found_list found = {.whole = true};
 	dl_iterate_phdr(count_modules, &loaded);
 	if (loaded == atomic_load_explicit(&imports->loaded, memory_order_acquire))
 		return;
-	dl_iterate_phdr(visit, imports);
-	atomic_store_explicit(&imports->loaded, loaded, memory_order_release);
+	dl_iterate_phdr(collect, &found);
+	pthread_mutex_lock(&patch_lock);
+	for (size_t i = 0; i < found.count; i++) {
+		pin_and_patch(&found.list[i], imports);
+		free(found.list[i].name);
+	}
+	pthread_mutex_unlock(&patch_lock);
+	free(found.list);
+	if (found.whole)
+		atomic_store_explicit(&imports->loaded, loaded, memory_order_release);
 }

@@ -18,13 +18,15 @@ static void rights_taken(struct hdl_adapter *adapter, void *context)
 	adapter_unlock(adapter);
 }
 
-/* Afterwards no peer accesses what the owner may not. */
+/* Afterwards no peer accesses what the owner may not. A call that fails may have changed some of the
+ * pages. Calls that concern no segment take no lock: they may come from anywhere, such as free() of
+ * an allocator that protects what it gets back. */
 static int our_mprotect(void *addr, size_t length, int rights)
 {
 	int result = mprotect(addr, length, rights), error = errno;
 	struct span range = {(uint64_t)(uintptr_t)addr, length};
-	if (result == 0 && length > 0 &&
-	    (rights & (PROT_READ | PROT_WRITE)) != (PROT_READ | PROT_WRITE))
+	if (length > 0 && (rights & (PROT_READ | PROT_WRITE)) != (PROT_READ | PROT_WRITE) &&
+	    segment_lives(range.addr, range.length))
 		while (!fork_each(rights_taken, &range))
 			sched_yield();
 	errno = error;

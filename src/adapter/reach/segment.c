@@ -101,6 +101,57 @@ static bool same_file(const struct segment *a, const struct segment *b)
 	       a->addr - a->offset == b->addr - b->offset && a->writable == b->writable;
 }
 
+/* Where the segments of all adapters are, for those who hold no lock. A place is taken from the
+ * moment before a segment is shown to peers until the moment after. */
+#define LIVES_MAX 1024u
+static struct {
+	_Atomic uint64_t end; /* 0: free */
+	_Atomic uint64_t addr;
+} lives[LIVES_MAX];
+static _Atomic uint32_t lives_top;     /* one past the last place that was ever taken */
+static _Atomic uint32_t lives_nowhere; /* segments without a place: there were too many */
+
+static uint32_t live_begin(const struct segment *s)
+{
+	for (uint32_t i = 0; i < LIVES_MAX; i++) {
+		uint64_t free_place = 0;
+		/* All addresses, until the right one is there. */
+		if (!atomic_compare_exchange_strong(&lives[i].end, &free_place, UINT64_MAX))
+			continue;
+		atomic_store(&lives[i].addr, s->addr);
+		atomic_store(&lives[i].end, s->addr + s->length);
+		uint32_t top = atomic_load(&lives_top);
+		while (top < i + 1 && !atomic_compare_exchange_weak(&lives_top, &top, i + 1))
+			;
+		return i;
+	}
+	atomic_fetch_add(&lives_nowhere, 1);
+	return LIVES_MAX;
+}
+
+static void live_end(uint32_t place)
+{
+	if (place == LIVES_MAX) {
+		atomic_fetch_sub(&lives_nowhere, 1);
+		return;
+	}
+	atomic_store(&lives[place].addr, 0);
+	atomic_store(&lives[place].end, 0);
+}
+
+bool segment_lives(uint64_t addr, uint64_t length)
+{
+	if (atomic_load(&lives_nowhere) > 0)
+		return true;
+	uint32_t top = atomic_load(&lives_top);
+	for (uint32_t i = 0; i < top; i++) {
+		uint64_t begin = atomic_load(&lives[i].addr), end = atomic_load(&lives[i].end);
+		if (end != 0 && addr < end && begin < addr + length)
+			return true;
+	}
+	return false;
+}
+
 /* Let peers see what slot @index holds now. */
 static void segment_publish(struct segments *segments, uint32_t index)
 {
@@ -129,6 +180,7 @@ static void segment_take_out(struct segments *segments, uint32_t index)
 	struct segment_own gone = segments->own[index];
 	segments->own[index] = (struct segment_own){.segment = {.fd = -1}};
 	segment_publish(segments, index);
+	live_end(gone.live);
 	watch_end(segments, &gone);
 	close_own(&gone.segment);
 }
@@ -171,7 +223,10 @@ static void segment_grow(struct segments *segments, uint32_t index, const struct
 	s->length = (found_end > end ? found_end : end) - s->addr;
 	s->generation = ++segments->last_generation;
 	segments->own[index].watched = false; /* not all of it */
+	uint32_t former = segments->own[index].live;
+	segments->own[index].live = live_begin(s);
 	segment_publish(segments, index);
+	live_end(former);
 }
 
 bool segment_wanted(const struct segments *segments, uint64_t addr, uint64_t length)
@@ -211,6 +266,7 @@ struct segment_ref segment_take(struct segments *segments, uint64_t addr, uint64
 		segments->own[known].segment.generation = ++segments->last_generation;
 		segments->own[known].birth = segments->last_generation;
 		segments->own[known].watched = false;
+		segments->own[known].live = live_begin(found);
 		segment_publish(segments, known);
 	} else {
 		fd_close(found->fd);
@@ -246,8 +302,10 @@ void segment_begin(struct segments *segments, struct segment_table *table, bool 
 void segment_close_inherited(struct segments *segments)
 {
 	for (uint32_t i = 0; i < SEGMENT_MAX; i++)
-		if (segments->own[i].birth != 0)
+		if (segments->own[i].birth != 0) {
+			live_end(segments->own[i].live);
 			close_own(&segments->own[i].segment);
+		}
 	if (segments->pagemap >= 0)
 		fd_close(segments->pagemap);
 	segment_unwatch(segments);

@@ -105,6 +105,7 @@ struct segment_own {
 	uint64_t birth;   /* identifies the segment; the generation changes when it grows */
 	uint32_t regions; /* number of regions in it */
 	bool watched;     /* by this adapter */
+	uint32_t live;    /* its place for segment_lives() */
 };
 
 struct segments {
@@ -129,6 +130,8 @@ struct segment_ref segment_share(struct segments *segments, struct segment_ref r
 void segment_give(struct segments *segments, struct segment_ref ref);
 /* Remove every segment that overlaps the range: the mapping has changed. */
 void segment_forget(struct segments *segments, uint64_t addr, uint64_t length);
+/* May a segment of any adapter of this process overlap the range? Without any lock. */
+bool segment_lives(uint64_t addr, uint64_t length);
 /* Does a segment overlap the range? Without any lock: it may be about to change. */
 bool segment_names(const struct segments *segments, uint64_t addr, uint64_t length);
 /* A descriptor that is readable when the program has unmapped memory of a segment, or put something

@@ -1,11 +1,14 @@
 /* Memory that a peer maps, between two processes: this one owns it, a child works on it as it is
  * told. Whether the child has it mapped is read from its list of mappings, where a memory file has
  * a name. */
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -414,6 +417,53 @@ static void protected_pages_of_a_mapping(void **state)
 	}
 }
 
+/* The rights of pages before a hole are taken, and then the call fails. */
+static void protected_up_to_a_hole(void **state)
+{
+	struct owner *o = *state;
+	int fd;
+	unsigned char *room = make_room(MEMORY_FILE, &fd);
+	struct hdl_mr *mr = enter(o, room, RIGHTS);
+	assert_true(tell(o, task_on(room, mr, HDL_OP_WRITE, 8, 1)).mapped);
+	munmap(room + 4096, ROOM - 4096);
+	assert_int_equal(mprotect(room, 8192, PROT_READ), -1);
+	struct outcome got = tell(o, task_on(room, mr, HDL_OP_WRITE, 8, 2));
+	assert_int_equal(got.status, HDL_WC_REM_OP_ERR);
+	assert_int_equal(first_word(room), 1);
+	reconnect(o);
+	assert_int_equal(hdl_mr_deregister(mr), 0);
+	munmap(room, 4096);
+	close(fd);
+}
+
+static void *load_modules(void *stop)
+{
+	static const char *const names[] = {"libcrypto.so.3", "libfabric.so.1", "libglib-2.0.so.0"};
+	for (unsigned i = 0; !atomic_load((atomic_bool *)stop); i++) {
+		void *module = dlopen(names[i % 3], RTLD_NOW | RTLD_LOCAL);
+		if (module != NULL)
+			dlclose(module);
+	}
+	return NULL;
+}
+
+/* Import tables are changed while another thread loads modules: what the linker has not finished is
+ * left alone. */
+static void registered_while_modules_are_loaded(void **state)
+{
+	struct owner *o = *state;
+	atomic_bool stop = false;
+	pthread_t loader;
+	int fd;
+	unsigned char *room = make_room(MEMORY_FILE, &fd);
+	assert_int_equal(pthread_create(&loader, NULL, load_modules, &stop), 0);
+	for (int i = 0; i < 300; i++)
+		assert_int_equal(hdl_mr_deregister(enter(o, room, RIGHTS)), 0);
+	atomic_store(&stop, true);
+	pthread_join(loader, NULL);
+	drop_room(MEMORY_FILE, room, fd);
+}
+
 /* More mappings than a peer keeps, and more than the table holds. */
 static void many_mappings(void **state)
 {
@@ -575,6 +625,8 @@ int main(void)
 	        SCENARIO(unmapped_pages_are_absent),
 	        SCENARIO(protected_pages_come_back),
 	        SCENARIO(protected_pages_of_a_mapping),
+	        SCENARIO(protected_up_to_a_hole),
+	        SCENARIO(registered_while_modules_are_loaded),
 	        SCENARIO(many_mappings),
 	        SCENARIO(atomics_of_both_sides_add_up),
 	        SCENARIO(a_peer_that_is_killed),
