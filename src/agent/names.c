@@ -212,7 +212,11 @@ struct node_entry *node_by_gid(struct agent *agent, const uint8_t gid[16])
 void rover_begin(struct agent *agent, const char *directory)
 {
 	char text[16] = "";
-	snprintf(agent->directory, sizeof(agent->directory), "%s", directory);
+	/* However it is spelled: nodes keep their GUIDs. */
+	char *whole = realpath(directory, NULL);
+	snprintf(agent->directory, sizeof(agent->directory), "%s",
+	         whole != NULL ? whole : directory);
+	free(whole);
 	rundir_file(directory, AGENT_ROVER, agent->rover_path, sizeof(agent->rover_path));
 	int file = open(agent->rover_path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	ssize_t length = file >= 0 ? read(file, text, sizeof(text) - 1) : 0;

@@ -191,10 +191,18 @@ static bool is_in_path(const char *name)
 
 static bool has_two_addresses(void)
 {
-	const char *list = secure_getenv("HEDDLE_ADDR");
-	if (list != NULL && strchr(list, ',') != NULL)
+	const char *at = secure_getenv("HEDDLE_ADDR");
+	unsigned counts[2] = {0, 0}; /* of IPv4, of IPv6 */
+	while (at != NULL && *at != '\0') {
+		size_t length = strcspn(at, ",");
+		counts[memchr(at, ':', length) != NULL]++;
+		at += length + (at[length] == ',');
+	}
+	if (counts[0] > 1 || counts[1] > 1)
 		return true;
-	fputs("heddle: --stripe needs two addresses: give --addr twice\n", stderr);
+	fputs("heddle: --stripe needs two addresses of one kind, IPv4 or IPv6: give --addr "
+	      "twice\n",
+	      stderr);
 	return false;
 }
 

@@ -29,6 +29,21 @@ static uint8_t next_own(const struct hdl_adapter *adapter, uint8_t from)
 	return from;
 }
 
+/* May packets to a peer at @first also go to @other, as its agent says? Not to a group, nor to
+ * somebody else on this machine. */
+static bool is_second_address(const uint8_t other[16], const uint8_t first[16])
+{
+	struct udp_address address = {0}, known = {0};
+	struct hdl_gid gid;
+	memcpy(address.gid, other, sizeof(address.gid));
+	memcpy(known.gid, first, sizeof(known.gid));
+	memcpy(gid.raw, other, sizeof(gid.raw));
+	return roce_gid_is_ipv4(other) == roce_gid_is_ipv4(first) &&
+	       !udp_address_is_group(&address) &&
+	       udp_address_is_loopback(&address) == udp_address_is_loopback(&known) &&
+	       !wire_is_foreign(&gid);
+}
+
 /* The same among @count addresses of the peer: its other one, or NULL. */
 static const uint8_t *next_of_peer(uint8_t gids[][16], uint32_t count, const uint8_t gid[16])
 {
@@ -37,18 +52,16 @@ static const uint8_t *next_of_peer(uint8_t gids[][16], uint32_t count, const uin
 		at++;
 	for (uint32_t step = 1; at < count && step < count; step++) {
 		const uint8_t *other = gids[(at + step) % count];
-		struct udp_address address = {0};
-		memcpy(address.gid, other, sizeof(address.gid));
-		if (roce_gid_is_ipv4(other) == roce_gid_is_ipv4(gid) &&
-		    !udp_address_is_group(&address))
+		if (is_second_address(other, gid))
 			return other;
 	}
 	return NULL;
 }
 
-/* The two addresses of the first path of @qp. False: it has no second one, or is in a lane. */
-static bool first_path(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint8_t *own,
-                       struct hdl_gid *to)
+/* The two addresses of the first path of @qp, and the index of our own for the second one. False:
+ * there is none, or it is in a lane. */
+static bool first_path(struct hdl_qp *qp, const struct hdl_qp_attr *attr, struct hdl_gid *own,
+                       struct hdl_gid *to, uint8_t *second)
 {
 	struct hdl_adapter *adapter = qp->pd->adapter;
 	bool good = false;
@@ -60,8 +73,10 @@ static bool first_path(struct hdl_qp *qp, const struct hdl_qp_attr *attr, uint8_
 	if (on_wire && net_has_packets(&adapter->net) &&
 	    !wire_speaks_cells(&adapter->net, qp->init.packets)) {
 		*to = wire_address(adapter, to);
-		*own = wire_source(adapter, attr->ah.sgid_index, to);
-		good = net_stripe_fits(adapter, *own, to) && next_own(adapter, *own) != *own;
+		uint8_t first = wire_source(adapter, attr->ah.sgid_index, to);
+		*own = adapter->gids[first];
+		*second = next_own(adapter, first);
+		good = net_stripe_fits(adapter, first, to) && *second != first;
 	}
 	adapter_unlock(adapter);
 	return good;
@@ -71,11 +86,11 @@ bool net_stripe(struct hdl_qp *qp, const struct hdl_qp_attr *attr, struct hdl_qp
 {
 	struct hdl_adapter *adapter = qp->pd->adapter;
 	struct agent_msg msg = {.kind = AGENT_STRIPE, .u.cm.slot = attr->dest_qpn};
-	struct hdl_gid to;
-	uint8_t own;
-	if (!adapter->drive.has_thread || !first_path(qp, attr, &own, &to))
+	struct hdl_gid own, to;
+	uint8_t second;
+	if (!adapter->drive.has_thread || !first_path(qp, attr, &own, &to, &second))
 		return false;
-	memcpy(msg.u.cm.own, adapter->gids[own].raw, sizeof(msg.u.cm.own));
+	memcpy(msg.u.cm.own, own.raw, sizeof(msg.u.cm.own));
 	memcpy(msg.u.cm.gid, to.raw, sizeof(msg.u.cm.gid));
 	int result = agent_ask(adapter, &msg, &msg.u.cm.token);
 	const uint8_t *other = result == 0 ? next_of_peer((uint8_t(*)[16])(void *)msg.u.cm.data,
@@ -89,7 +104,7 @@ bool net_stripe(struct hdl_qp *qp, const struct hdl_qp_attr *attr, struct hdl_qp
 	*out = *attr;
 	out->alt_ah = attr->ah;
 	out->alt_ah.is_global = true;
-	out->alt_ah.sgid_index = next_own(adapter, own);
+	out->alt_ah.sgid_index = second;
 	memcpy(out->alt_ah.dgid.raw, other, sizeof(out->alt_ah.dgid.raw));
 	out->alt_port_num = attr->ah.port_num != 0 ? attr->ah.port_num : 1;
 	out->alt_timeout = 0;

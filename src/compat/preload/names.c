@@ -68,5 +68,9 @@ int compat_getaddrinfo(const char *name, const char *service, const struct addri
 	else
 		inet_ntop(AF_INET6, gid.raw, address, sizeof(address));
 	errno = before;
-	return getaddrinfo(address, service, hints, result);
+	int error = getaddrinfo(address, service, hints, result);
+	/* The node has no address of that family; a host may. */
+	return error == EAI_ADDRFAMILY || error == EAI_NONAME
+	               ? getaddrinfo(name, service, hints, result)
+	               : error;
 }

@@ -160,6 +160,8 @@ static bool has_gid(const struct compat_device *device, unsigned index, const st
 {
 	if (device->address == 0)
 		return device->has_gid(gid, limits);
+	if (index >= 32) /* wire_gids has a bit for each that is on a network */
+		return false;
 	uint32_t before = limits->wire_gids & ((1u << index) - 1);
 	return (limits->wire_gids >> index & 1) &&
 	       __builtin_popcount(before) == (int)device->address;

@@ -437,6 +437,7 @@ class Situations(InDirectory):
     def test_no_program_with_one_address_that_is_to_use_two(self):
         self.is_not_started(self.start("--stripe"), 64, "--stripe needs two addresses")
         self.is_not_started(self.start("--stripe", "--addr", self.own_address()), 64, "--stripe needs two addresses")
+        self.is_not_started(self.start("--stripe", "--addr", self.own_address(), "--addr", "::1"), 64, "--stripe needs two addresses of one kind")
 
     def test_no_program_with_an_address_that_cannot_be_had(self):
         address = self.own_address()
