@@ -241,14 +241,14 @@ static int count_modules(struct dl_phdr_info *info, size_t size, void *context)
 
 static pthread_mutex_t patch_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void in_child(void)
+static void imports_in_child(void)
 {
 	pthread_mutex_init(&patch_lock, NULL); /* who held it does not exist here */
 }
 
 __attribute__((constructor)) static void watch_forks(void)
 {
-	pthread_atfork(NULL, NULL, in_child);
+	pthread_atfork(NULL, NULL, imports_in_child);
 }
 
 void imports_patch(struct imports *imports)

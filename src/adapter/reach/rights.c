@@ -18,9 +18,9 @@ static void rights_taken(struct hdl_adapter *adapter, void *context)
 	adapter_unlock(adapter);
 }
 
-/* Afterwards no peer accesses what the owner may not. A call that fails may have changed some of the
- * pages. Calls that concern no segment take no lock: they may come from anywhere, such as free() of
- * an allocator that protects what it gets back. */
+/* Afterwards no peer accesses what the owner may not. A call that fails may have changed some of
+ * the pages. Calls that concern no segment take no lock: they may come from anywhere, such as
+ * free() of an allocator that protects what it gets back. */
 static int our_mprotect(void *addr, size_t length, int rights)
 {
 	int result = mprotect(addr, length, rights), error = errno;
