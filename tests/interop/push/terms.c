@@ -478,6 +478,23 @@ static void pp5_pools_that_cannot_be(void **state)
 	assert_string_equal(ends[HOST].why, "terms that are impossible");
 }
 
+/* When hdl_push_run() has to be called again though nothing comes: while a question waits for its
+ * answer, and not afterwards. */
+static void a_question_has_a_deadline(void **state)
+{
+	(void)state;
+	const struct hdl_push_terms terms = plain(256);
+	const struct hdl_push_cfg mtu = {.item = HDL_PUSH_CFG_MTU};
+	connect_ends(&terms);
+	UNTIL(hdl_push_deadline(ends[HOST].port) == UINT64_MAX);
+	assert_true(hdl_push_configure(ends[HOST].push, &mtu, 0));
+	hdl_push_run(ends[HOST].port);
+	assert_true(hdl_push_deadline(ends[HOST].port) != UINT64_MAX);
+	assert_int_equal(ends[HOST].answers, 0);
+	UNTIL(ends[HOST].answers == 1);
+	assert_true(hdl_push_deadline(ends[HOST].port) == UINT64_MAX);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -491,6 +508,7 @@ int main(void)
 	        cmocka_unit_test_setup_teardown(pp5_the_writer_flushes, open_ends, close_ends),
 	        cmocka_unit_test_setup_teardown(pp5_one_channel, open_ends, close_ends),
 	        cmocka_unit_test_setup_teardown(pp5_pools_that_cannot_be, open_ends, close_ends),
+	        cmocka_unit_test_setup_teardown(a_question_has_a_deadline, open_ends, close_ends),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
