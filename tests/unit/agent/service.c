@@ -291,6 +291,7 @@ static void test_services_of_the_agent(void **state)
 	        [AGENT_SCTP_OPEN] = AGENT_MSG_BYTES(sctp),
 	        [AGENT_SCTP_BIND] = AGENT_MSG_BYTES(sctp),
 	        [AGENT_SCTP_UNBIND] = AGENT_MSG_BYTES(sctp),
+	        [AGENT_STRIPE] = AGENT_MSG_BYTES(cm),
 	};
 	/* A client of the virtual switch need not be a process of the node; nor one that looks at
 	 * others, or sets what concerns the agent. */
