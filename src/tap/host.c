@@ -557,13 +557,9 @@ static uint64_t host_deadline(const struct tap *tap)
 static const char *host_waits_for(const struct tap *tap)
 {
 	const struct host *host = tap->state;
-	return host->up ? NULL : host->why;
-}
-
-static const char *host_remark(const struct tap *tap)
-{
-	const struct host *host = tap->state;
-	return host->up && !host->link ? "the LAN of its unit has no link" : NULL;
+	if (!host->up)
+		return host->why;
+	return host->link ? NULL : "the LAN of its unit has no link";
 }
 
 static json_t *host_stat(struct tap *tap)
@@ -643,7 +639,6 @@ static const struct hdl_push_ops host_ops = {.opened = host_opened,
 const struct tap_role tap_host = {.ops = &host_ops,
                                   .begin = host_begin,
                                   .waits_for = host_waits_for,
-                                  .remark = host_remark,
                                   .turn = host_turn,
                                   .deadline = host_deadline,
                                   .ask = host_ask,

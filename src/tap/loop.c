@@ -218,10 +218,6 @@ static void tap_tell_ready(struct tap *tap)
 	if (status != 0)
 		fprintf(stderr, "heddle tap: %s is not connected yet: %s; it goes on trying\n",
 		        tap->options->name, why);
-	const char *remark = tap->role->remark != NULL ? tap->role->remark(tap) : NULL;
-	if (remark != NULL)
-		fprintf(stderr, "heddle tap: %s is connected, but %s: no frames pass yet\n",
-		        tap->options->name, remark);
 	if (tap->lan.listening >= 0 && tap->lan.fd < 0)
 		fprintf(stderr,
 		        "heddle tap: %s waits at %s: nobody is there yet, and no frames pass\n",

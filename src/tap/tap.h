@@ -51,9 +51,6 @@ struct tap_role {
 	/* Why frames cannot pass yet; NULL: they can. The member is NULL: so they can from the
 	 * beginning. */
 	const char *(*waits_for)(const struct tap *tap);
-	/* What the user should know all the same when the command returns, or NULL; the member may
-	 * be NULL. */
-	const char *(*remark)(const struct tap *tap);
 	/* Returns the number of things done. */
 	int (*turn)(struct tap *tap);
 	/* When turn() is to be called at the latest. */
