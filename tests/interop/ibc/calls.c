@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -628,6 +629,12 @@ static void limit_of_handles(void **state)
 	assert_int_not_equal(more, handles[500]); /* an old number stays invalid */
 	assert_int_equal(IBC_RecvPoll(handles[500]), IBC_BADPARAM);
 	assert_int_equal(IBC_RecvPoll(more), IBC_RECVNOTDONE);
+	/* Numbers that no handle has, before the first one and behind the last. */
+	static const int strange[] = {0, -1, INT_MAX, INT_MIN};
+	for (unsigned i = 0; i < sizeof(strange) / sizeof(strange[0]); i++)
+		assert_int_equal(IBC_RecvPoll(strange[i]), IBC_BADPARAM);
+	assert_int_equal(IBC_RecvPoll(handles[IBC_LIMIT_HANDLES - 1] + 1), IBC_BADPARAM);
+	assert_int_equal(IBC_CloseHandle(handles[IBC_LIMIT_HANDLES - 1] + 1), IBC_BADPARAM);
 }
 
 static void limit_of_kept_packets(void **state)
