@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "adapter/adapter.h"
+#include "base/siphash.h"
 #include "wire/be.h"
 
 /* What the private data of REQ and SIDR_REQ begins with. The first four bits are not those of an IP
@@ -91,6 +92,17 @@ uint16_t vi_name_port(const char *name, size_t bytes, uint32_t probe)
 	for (size_t i = 0; i < bytes; i++)
 		hash = (hash ^ (uint8_t)name[i]) * 16777619u;
 	return (uint16_t)(1 + ((hash ^ hash >> 16) + probe) % 0xffff); /* 0 is no port */
+}
+
+struct hdl_gid vi_name_key(const char *name, size_t bytes)
+{
+	/* The same in every process of the node. No address: ff is multicast. */
+	static const uint64_t keys[2][2] = {{VI_NAMES, 1}, {VI_NAMES, 2}};
+	struct hdl_gid key;
+	be64_store(key.raw, siphash(keys[0], name, bytes));
+	be64_store(key.raw + 8, siphash(keys[1], name, bytes));
+	key.raw[0] = 0xff;
+	return key;
 }
 
 size_t vi_name_length(const char *name)

@@ -18,6 +18,33 @@ static bool vi_may_talk(const struct hdl_adapter *adapter)
 	return adapter->agent.on_node && adapter->drive.has_thread;
 }
 
+/* Take the name and the first free port that it may have. Returns 0 or an error. */
+static int vi_take_name(struct hdl_vi_listener *listener)
+{
+	struct hdl_adapter *adapter = listener->adapter;
+	uint16_t only = 1;
+	listener->name_key = vi_name_key(listener->name, listener->name_bytes);
+	int taken = hdl_cm_bind(adapter, VI_NAMES, &listener->name_key, &only, HDL_CM_DEAF);
+	if (taken != 0)
+		return taken;
+	int result = -HDL_EADDRINUSE;
+	for (uint32_t probe = 0; result == -HDL_EADDRINUSE && probe < VI_PROBES; probe++) {
+		listener->port = vi_name_port(listener->name, listener->name_bytes, probe);
+		result = hdl_cm_bind(adapter, VI_SPACE, NULL, &listener->port,
+		                     HDL_CM_IPV4 | HDL_CM_IPV6 | HDL_CM_DEAF);
+	}
+	if (result != 0)
+		hdl_cm_unbind(adapter, VI_NAMES, &listener->name_key, only, HDL_CM_DEAF);
+	return result;
+}
+
+static void vi_give_up_name(const struct hdl_vi_listener *listener)
+{
+	struct hdl_adapter *adapter = listener->adapter;
+	hdl_cm_unbind(adapter, VI_SPACE, NULL, listener->port, HDL_CM_IPV4 | HDL_CM_IPV6);
+	hdl_cm_unbind(adapter, VI_NAMES, &listener->name_key, 1, HDL_CM_DEAF);
+}
+
 int hdl_vi_listen(struct hdl_adapter *adapter, const char *name, struct hdl_vi *vi,
                   struct hdl_vi_listener **out)
 {
@@ -36,12 +63,7 @@ int hdl_vi_listen(struct hdl_adapter *adapter, const char *name, struct hdl_vi *
 	listener->vi = vi;
 	listener->name_bytes = (uint8_t)bytes;
 	memcpy(listener->name, name, bytes);
-	int result = -HDL_EADDRINUSE;
-	for (uint32_t probe = 0; result == -HDL_EADDRINUSE && probe < VI_PROBES; probe++) {
-		listener->port = vi_name_port(name, bytes, probe);
-		result = hdl_cm_bind(adapter, VI_SPACE, NULL, &listener->port,
-		                     HDL_CM_IPV4 | HDL_CM_IPV6 | HDL_CM_DEAF);
-	}
+	int result = vi_take_name(listener);
 	if (result != 0) {
 		free(listener);
 		return result;
@@ -73,7 +95,7 @@ int hdl_vi_unlisten(struct hdl_vi_listener *listener)
 		vi_reject(adapter, &listener->requests[i].from, 0,
 		          listener->requests[i].transaction, IB_CM_CONSUMER, 0);
 	pthread_mutex_unlock(&adapter->vis.lock);
-	hdl_cm_unbind(adapter, VI_SPACE, NULL, listener->port, HDL_CM_IPV4 | HDL_CM_IPV6);
+	vi_give_up_name(listener);
 	listener->magic = 0;
 	free(listener);
 	return 0;

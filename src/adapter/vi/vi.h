@@ -13,7 +13,8 @@
  *
  * A name becomes a port of the space VI_SPACE: the first free one of VI_PROBES, from its hash on.
  * The request has the name itself, so that a listener whose name has the same port refuses it, and
- * the requester tries the next. */
+ * the requester tries the next. That a name has one listener per node is decided by the agent, too:
+ * the listener also holds the port of VI_NAMES that is for this name alone, where nobody calls. */
 #ifndef ADAPTER_VI_H
 #define ADAPTER_VI_H
 
@@ -30,6 +31,7 @@
 #define MAGIC_VI_LISTENER (0x48444c4cu ^ magic_generation)
 
 #define VI_SPACE  0x01fdu /* an IP service of the protocol 253, which is for use such as this */
+#define VI_NAMES  0x01feu /* and of the protocol 254 */
 #define VI_PROBES 8u
 #define VI_ID_BIT (1u << 21) /* in the numbers of connections of ours */
 
@@ -63,7 +65,8 @@ struct hdl_vi_listener {
 	char name[HDL_VI_MAX_NAME];
 	uint8_t name_bytes;
 	uint16_t port;
-	uint32_t count; /* of requests, oldest first */
+	struct hdl_gid name_key; /* of VI_NAMES */
+	uint32_t count;          /* of requests, oldest first */
 	struct vi_request requests[HDL_VI_BACKLOG];
 };
 
@@ -150,6 +153,8 @@ void vi_part(struct hdl_vi *vi);
 void vi_leave_notice(struct hdl_vi *vi);
 /* The @probe-th port that a name may have. */
 uint16_t vi_name_port(const char *name, size_t bytes, uint32_t probe);
+/* The "address" by which the agent tells a name from all others. */
+struct hdl_gid vi_name_key(const char *name, size_t bytes);
 /* 0: it is no name. */
 size_t vi_name_length(const char *name);
 void vi_hello_encode(uint8_t *out, const char *name, size_t bytes, uint8_t channel);

@@ -3,8 +3,10 @@
  * and between the nodes of two agents. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -630,6 +632,67 @@ static void vi_names_and_limits(void **state)
 	assert_true(side_run(crowded_server, crowded_client));
 }
 
+/* A name has one listener per node, whichever process or adapter of it asks (heddle/vi.h). */
+static void taken_server(struct side *side, const char *name)
+{
+	struct hdl_vi_listener *listener, *second;
+	struct hdl_vi *vi = side_vi(side, BOTH), *datagram = side_vi(side, 0);
+	struct side other;
+	char early[HDL_VI_MAX_NAME]; /* one that no request comes for */
+	snprintf(early, sizeof(early), "%.40s early", name);
+	MUST(hdl_vi_listen(side->adapter, early, NULL, &listener));
+	side_open(&other);
+	CHECK(hdl_vi_listen(side->adapter, early, NULL, &second) == -HDL_EADDRINUSE);
+	CHECK(hdl_vi_listen(side->adapter, early, datagram, &second) == -HDL_EADDRINUSE);
+	CHECK(hdl_vi_listen(other.adapter, early, NULL, &second) == -HDL_EADDRINUSE);
+	/* Given up, another may have it, and keeps it. */
+	uint16_t lid;
+	MUST(hdl_vi_unlisten(listener));
+	MUST(hdl_vi_listen(side->adapter, early, NULL, &listener));
+	MUST(hdl_vi_unlisten(listener));
+	hdl_node_find(side->adapter, &side->gid, &lid); /* now the agent has heard of it */
+	MUST(hdl_vi_listen(other.adapter, early, NULL, &second));
+	CHECK(hdl_vi_listen(side->adapter, early, NULL, &listener) == -HDL_EADDRINUSE);
+	MUST(hdl_vi_unlisten(second));
+	hdl_node_find(other.adapter, &other.gid, &lid);
+	side_close(&other);
+	MUST(hdl_vi_listen(side->adapter, name, NULL, &listener));
+	MUST(hdl_vi_accept(listener, vi, SIDE_WAIT_MS));
+	void *done;
+	hdl_vi_wait(vi, HDL_VI_RECEIVE_QUEUE, SIDE_WAIT_MS, &done); /* until it is killed */
+}
+
+static void taken_client(struct side *side, const char *name, const struct hdl_gid *to)
+{
+	bool same_node = getenv("VI_SERVER_ADDR") == NULL && getenv("VI_SERVER_ETHER") == NULL;
+	struct hdl_vi *vi = side_vi(side, BOTH);
+	struct hdl_vi_descriptor *waiting = side_fill(side, 0, HDL_VI_SENDRECV, 0, 64);
+	struct hdl_vi_listener *listener;
+	side_post(side, vi, HDL_VI_RECEIVE_QUEUE, waiting);
+	MUST(hdl_vi_connect(vi, to, name, SIDE_WAIT_MS));
+	int result = hdl_vi_listen(side->adapter, name, NULL, &listener);
+	CHECK(result == (same_node ? -HDL_EADDRINUSE : 0));
+	if (result == 0)
+		MUST(hdl_vi_unlisten(listener));
+	side_kill_server();
+	side_wait(vi, HDL_VI_RECEIVE_QUEUE, waiting); /* it is gone; the agent hears of it, too */
+	result = -HDL_EADDRINUSE;
+	for (int tries = 0; tries < 4000 && result == -HDL_EADDRINUSE; tries++) {
+		result = hdl_vi_listen(side->adapter, name, NULL, &listener);
+		if (result != 0)
+			usleep(1000);
+	}
+	CHECK(result == 0);
+	MUST(hdl_vi_unlisten(listener));
+	MUST(hdl_vi_destroy(vi));
+}
+
+static void vi_a_name_has_one_listener(void **state)
+{
+	(void)state;
+	assert_true(side_run_kill(taken_server, taken_client));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -644,6 +707,7 @@ int main(void)
 	        cmocka_unit_test(vi_connects_again),
 	        cmocka_unit_test(vi_peer_is_killed),
 	        cmocka_unit_test(vi_names_and_limits),
+	        cmocka_unit_test(vi_a_name_has_one_listener),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
