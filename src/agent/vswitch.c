@@ -253,9 +253,11 @@ static bool vs_tell_of_peer(const struct vs_member *to, const struct vs_member *
 	return outbox_send(to->client, &msg, fds, 2) == 0;
 }
 
-static void vs_tell_gone(struct client *client, uint32_t number)
+/* @apids: what that member held. */
+static void vs_tell_gone(struct client *client, uint32_t number, uint64_t apids)
 {
-	struct agent_msg msg = {.kind = AGENT_VS_GONE, .u.vs_gone = {.member = number}};
+	struct agent_msg msg = {.kind = AGENT_VS_GONE,
+	                        .u.vs_gone = {.member = number, .apids = apids}};
 	tell(client, &msg, NULL, 0);
 }
 
@@ -300,7 +302,7 @@ static void vs_meet(struct agent *agent, struct client *client, struct agent_req
 	if (other != NULL && (member->met >> number & 1) != 0)
 		return; /* it asked first, and PEER has been sent */
 	if (other == NULL || other == member || !other->welcome || !vs_introduce(member, other))
-		vs_tell_gone(client, number);
+		vs_tell_gone(client, number, 0);
 }
 
 /* @client cannot use the lanes to another member. */
@@ -318,7 +320,8 @@ static void vs_part(struct agent *agent, struct client *client, struct agent_req
 		return;
 	member->met &= ~(1ull << number);
 	other->met &= ~(1ull << member->number);
-	vs_tell_gone(other->client, member->number);
+	vs_tell_gone(other->client, member->number,
+	             board_apids(member->node->board, member->number));
 	vs_changed(member->node);
 }
 
@@ -336,7 +339,7 @@ static void vs_meet_again(struct vs_member *member)
 			continue;
 		}
 		member->asked.known &= ~(1ull << number);
-		vs_tell_gone(member->client, number);
+		vs_tell_gone(member->client, number, 0);
 	}
 }
 
@@ -517,6 +520,7 @@ static void vs_leave(struct agent *agent, struct client *client)
 	client->vs = NULL;
 	if (node != NULL) {
 		struct board *board = node->board;
+		const uint64_t apids = board_apids(board, member->number);
 		for (unsigned i = VSWITCH_HARDWARE_PORTS; i < VSWITCH_PORTS; i++)
 			if (board->owners[i] == member->number) {
 				board->vswitch.states[i] = VSWITCH_PORT_ABSENT;
@@ -534,7 +538,7 @@ static void vs_leave(struct agent *agent, struct client *client)
 		for (uint64_t left = member->met; left != 0; left &= left - 1) {
 			struct vs_member *peer = node->members[__builtin_ctzll(left)];
 			peer->met &= ~(1ull << member->number);
-			vs_tell_gone(peer->client, member->number);
+			vs_tell_gone(peer->client, member->number, apids);
 		}
 		vs_changed(node);
 		vs_node_tidy(agent, node);

@@ -258,8 +258,10 @@ static void hear_peer(struct member *member, const struct agent_vs_peer *told, i
 		bell_ring(member->rope);
 }
 
-static void hear_gone(struct member *member, uint32_t number)
+static void hear_gone(struct member *member, uint32_t number, uint64_t apids)
 {
+	/* What is in its lane may come from an APID that it got since we last looked. */
+	member->peers[number].writer.apids |= apids;
 	member->gone |= 1ull << number;
 	member->asked &= ~(1ull << number);
 }
@@ -287,7 +289,7 @@ static bool member_hear_one(struct member *member)
 		else if (msg.kind == AGENT_VS_PEER)
 			hear_peer(member, &msg.u.vs_peer, fds, fd_count);
 		else if (msg.kind == AGENT_VS_GONE && msg.u.vs_gone.member < BOARD_MEMBERS)
-			hear_gone(member, msg.u.vs_gone.member);
+			hear_gone(member, msg.u.vs_gone.member, msg.u.vs_gone.apids);
 	}
 	for (int i = 0; i < fd_count; i++)
 		if (fds[i] >= 0)

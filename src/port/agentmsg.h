@@ -55,7 +55,7 @@
  *     VS_ATTACHED {error, APID, member}    <--  + board (fabric/board.h)
  *   VS_MEET {member}                     -->  the first time that we send to it
  *     VS_PEER {member, side}               <--  to both; + lanes, bell
- *     VS_GONE {member}                     <--  it left, to all that met it; or there is no such
+ *     VS_GONE {member, APIDs}              <--  it left, to all that met it; or there is no such
  *                                               member, to the one that asked
  *   VS_GONE {member}                     -->  its lanes cannot be used: the other end hears VS_GONE
  *   VS_PORT {port, NIC, state}           -->  from the process that runs the hardware ports
@@ -79,7 +79,7 @@
 
 #include "port/udp.h"
 
-#define AGENT_VERSION  28u
+#define AGENT_VERSION  29u
 #define AGENT_SOCKET   "agent.sock"
 #define AGENT_LOCK     "agent.lock"
 #define AGENT_ROVER    "agent.next"
@@ -361,6 +361,8 @@ struct agent_vs_peer {
 
 struct agent_vs_gone {
 	uint32_t member;
+	uint32_t reserved;
+	uint64_t apids; /* from the agent: what it held last, by bits */
 };
 
 struct agent_vs_port {

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "ibc/observe.h"
 #include "peer.h"
 
 static unsigned own;
@@ -823,6 +824,57 @@ static void nothing_is_lost_while_somebody_reads(void **state)
 	close(other.channel);
 }
 
+/* Sends from one APID, and when it is told to, from another one that it only got then; and ends. */
+static void sender_of_two(int channel)
+{
+	unsigned second = 0;
+	peer_say(channel, 'r');
+	unsigned to = (unsigned char)peer_hear(channel);
+	MUST(send_to(to, "first") == 0);
+	peer_hear(channel);
+	MUST(IBC_Init(IBC_CLIENTANY, &second, NULL, NULL) == 0);
+	struct IBC_Target target = peer_target(to);
+	target.Client = second;
+	MUST(IBC_SendTo(&target, IBC_WRITE_REQUEST_NO_ACK, 1, "second", 6) == 0);
+	IBC_Finish();
+}
+
+struct sought {
+	pid_t pid;
+	int *found;
+};
+
+static void look_for(const struct observed_member *member, void *context)
+{
+	const struct sought *sought = context;
+	*sought->found |= member->pid == sought->pid;
+}
+
+/* What a client sent before it ended arrives, also from an APID that nobody has heard of. */
+static void a_packet_from_a_new_apid_outlives_its_sender(void **state)
+{
+	(void)state;
+	IBC_HANDLE handle;
+	struct IBC_Info first, second;
+	struct IBC_Counters counters;
+	struct peer other = peer_start(IBC_CLIENTANY, sender_of_two);
+	assert_int_equal(peer_hear(other.channel), 'r');
+	peer_say(other.channel, (char)own);
+	assert_int_equal(IBC_RecvPost(&handle), 0);
+	assert_int_equal(IBC_RecvWaitInfo(handle, &peer_soon, NULL, &first), IBC_RECVDONE);
+	assert_int_equal(peer_end(&other, 0), 0);
+	int there = other.pid;
+	while (there != 0) { /* until the agent has noticed */
+		there = 0;
+		assert_int_equal(ibc_observe(look_for, &(struct sought){other.pid, &there}), 0);
+	}
+	assert_int_equal(IBC_RecvWaitInfo(handle, &peer_soon, NULL, &second), IBC_RECVDONE);
+	assert_int_equal(second.Length, 6);
+	assert_int_not_equal(second.Source, first.Source);
+	assert_int_equal(IBC_Statistics(&counters), 0);
+	assert_int_equal(counters.Forged, 0);
+}
+
 static void a_receiver_that_does_not_read(void **state)
 {
 	(void)state;
@@ -1125,6 +1177,7 @@ int main(void)
 	        WITH_CLIENT(limit_of_clients),
 	        cmocka_unit_test(memory_runs_out),
 	        WITH_CLIENT(nothing_is_lost_while_somebody_reads),
+	        WITH_CLIENT(a_packet_from_a_new_apid_outlives_its_sender),
 	        WITH_CLIENT(a_receiver_that_does_not_read),
 	        WITH_CLIENT(requests_and_answers),
 	        WITH_CLIENT(read_requests_carry_a_message),
