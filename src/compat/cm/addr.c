@@ -155,6 +155,22 @@ bool cm_local_gid(const struct sockaddr_in6 *address, struct hdl_gid *gid)
 	return is_of_host(gid) && first_gid(gid);
 }
 
+bool cm_addr_may_be_of_another(const struct sockaddr_in6 *address, struct hdl_gid *exact)
+{
+	static const struct hdl_gid
+	        any = {0},
+	        any4 = {.raw = {[10] = 0xff, [11] = 0xff}}, here = {.raw = {[15] = 1}},
+	        here4 = {.raw = {[10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1}};
+	const struct hdl_gid *const ours[] = {&any, &any4, &here, &here4};
+	struct hdl_gid first;
+	if (device() == NULL || !to_gid(address, exact) || index_of(exact) >= 0)
+		return false;
+	for (unsigned i = 0; i < sizeof(ours) / sizeof(ours[0]); i++)
+		if (memcmp(exact->raw, ours[i]->raw, 16) == 0)
+			return false;
+	return cm_local_gid(address, &first);
+}
+
 bool cm_may_be_from(const struct sockaddr_in6 *address, const struct hdl_gid *sender)
 {
 	struct hdl_gid gid;
@@ -301,7 +317,9 @@ void cm_cross(struct cm_id *id)
 static int route_all_across(struct cm_id *id, bool *elsewhere)
 {
 	struct hdl_gid first;
-	bool ours = cm_local_gid(&id->dst, &id->dgid), chosen = id->has_device;
+	bool ours = cm_local_gid(&id->dst, &id->dgid) && id->node_lid == 0, chosen = id->has_device;
+	if (id->node_lid != 0)
+		to_gid(&id->dst, &id->dgid);
 	cm_cross(id);
 	/* An identifier bound to an address of the host that is not on the wire sends from one that
 	 * is; the program still sees the address that it chose. */
@@ -364,13 +382,15 @@ int cm_route(struct cm_id *id, bool *elsewhere)
 	bool group = cm_is_multicast(&id->dst);
 	if (wire == HDL_WIRE_ALL && !group)
 		return route_all_across(id, elsewhere);
-	bool local = !group && cm_local_gid(&id->dst, &id->dgid);
-	uint16_t lid = local ? identity().lid : 0;
+	bool local = !group && id->node_lid == 0 && cm_local_gid(&id->dst, &id->dgid);
+	uint16_t lid = local ? identity().lid : id->node_lid;
 	if (group)
 		cm_multicast_gid(&id->dst, &id->dgid);
+	else if (id->node_lid != 0)
+		to_gid(&id->dst, &id->dgid);
 	else if (!local)
 		lid = lid_of_loopback(&id->dgid);
-	*elsewhere = !group && !local;
+	*elsewhere = !group && !local && id->node_lid == 0;
 	bool link_local = cm_addr_is_link_local(&id->dst);
 	if (*elsewhere && wire == HDL_WIRE_OTHERS && lid == 0 && !link_local && wire_source(id)) {
 		id->may_cross = true;

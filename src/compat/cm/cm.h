@@ -155,6 +155,8 @@ struct cm_id {
 	bool has_device; /* sgid is valid */
 	bool has_path;
 	bool may_cross; /* the peer is across the wire unless it is on a node of the agent */
+	uint16_t
+	        node_lid; /* of another node of the agent, which has the address of the peer; 0: none */
 	const struct cm_manager *manager;
 	void *end;                  /* the manager's state of the connection, or NULL */
 	uint8_t mtu;                /* of the path, enum ibv_mtu; 0: that of the port */
@@ -237,6 +239,9 @@ bool cm_is_any(const struct sockaddr_in6 *address);
 in_port_t *cm_port_of(struct sockaddr_in6 *address);
 /* The entry of our GID table for an address of this host. False: it is no address of this host. */
 bool cm_local_gid(const struct sockaddr_in6 *address, struct hdl_gid *gid);
+/* An address of the host that would stand for our node, but may be one that the user has given to
+ * another node: *exact. */
+bool cm_addr_may_be_of_another(const struct sockaddr_in6 *address, struct hdl_gid *exact);
 /* Our LID if connections use LIDs; 0: they use GIDs. */
 uint16_t cm_own_lid(void);
 /* The address of our node on this machine, within CM_NODES, in the host's byte order; 0: it has

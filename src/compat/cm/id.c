@@ -262,6 +262,22 @@ void cm_seek(struct cm_id *id, bool last_time)
 	}
 }
 
+/* The LID of another node of the agent that has this address of the host; 0: there is none, and it
+ * stands for our own. Without the lock meanwhile. */
+static uint16_t node_with(const struct sockaddr_in6 *address)
+{
+	struct hdl_adapter *adapter = compat_adapter();
+	struct hdl_gid gid;
+	uint16_t lid = 0;
+	if (adapter == NULL || !cm_addr_may_be_of_another(address, &gid))
+		return 0;
+	cm_unlock();
+	if (hdl_node_find(adapter, &gid, &lid) != 0)
+		lid = 0;
+	cm_lock();
+	return lid;
+}
+
 static int resolve_ip(struct cm_id *id, const struct sockaddr_in6 *src,
                       const struct sockaddr_in6 *dst, uint32_t timeout_ms)
 {
@@ -275,7 +291,12 @@ static int resolve_ip(struct cm_id *id, const struct sockaddr_in6 *src,
 	id = cm_id_of(handle);
 	if (error != 0 || id == NULL)
 		return error != 0 ? error : EINVAL;
+	uint16_t node_lid = node_with(dst);
+	id = cm_id_of(handle);
+	if (id == NULL || id->state != CM_IDLE)
+		return EINVAL;
 	id->dst = *dst;
+	id->node_lid = node_lid;
 	error = cm_route(id, &elsewhere);
 	if (error == 0 && !id->holds_port) {
 		error = take_port(id, port_options(id));

@@ -50,6 +50,7 @@ PYVERBS_CM_PASS = 10
 PATIENCE = 150
 BEFORE = []  # words before every program of a pair
 OPTIONS = []  # of heddle run, for every program
+SERVER_OPTIONS = []  # of heddle run, for servers alone
 NODES = [f"programs-{os.getpid()}"] * 2  # of the server, of the client; None: the one that nobody named
 HOSTS = []  # of the server, of the client: network namespace, address, folder of the agent
 
@@ -92,7 +93,7 @@ def over_namespaces():
 
 def starts_on(folder, client, *options):
     """The words that start a server or a @client on its node."""
-    options = [*OPTIONS, *options]
+    options = [*OPTIONS, *options, *([] if client else SERVER_OPTIONS)]
     if HOSTS:
         space, address, directory = HOSTS[client]
         return ["ip", "netns", "exec", space, "env", f"HEDDLE_DIR={directory}", os.path.join(folder, "heddle"), "run", "--addr", address,
@@ -305,6 +306,10 @@ def names(folder):
     NODES[:] = f"there-{os.getpid()}", f"here-{os.getpid()}"
     for server, client in ((["rping", "-s", "-C", "3"], ["rping", "-c", "-v", "-C", "3", "-a"]), (["ucmatose"], ["ucmatose", "-s"])):
         connect_pair(folder, f"{client[0]} finds its server by the name of a node", server, [*client, NODES[0]])
+    address = f"127.0.{os.getpid() % 200 + 2}.1"
+    SERVER_OPTIONS[:] = ["--addr", address]
+    connect_pair(folder, "rping finds the address of a node, and its own has none", ["rping", "-s", "-C", "3"], ["rping", "-c", "-v", "-C", "3", "-a", address])
+    SERVER_OPTIONS.clear()
     bandwidth = ["ib_write_bw", "-n", "200", "-p", "PORT"]
     pair(folder, "so does ib_write_bw", bandwidth, [*bandwidth, NODES[0]])
 
