@@ -155,8 +155,7 @@ struct cm_id {
 	bool has_device; /* sgid is valid */
 	bool has_path;
 	bool may_cross; /* the peer is across the wire unless it is on a node of the agent */
-	uint16_t
-	        node_lid; /* of another node of the agent, which has the address of the peer; 0: none */
+	uint16_t node_lid; /* of the agent's other node that has the peer's address; 0: none */
 	const struct cm_manager *manager;
 	void *end;                  /* the manager's state of the connection, or NULL */
 	uint8_t mtu;                /* of the path, enum ibv_mtu; 0: that of the port */
