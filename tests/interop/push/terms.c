@@ -136,7 +136,7 @@ static int close_ends(void **state)
 	(void)state;
 	for (unsigned i = 0; i < 2; i++) {
 		hdl_push_shut(ends[i].port);
-		hdl_close(ends[i].adapter);
+		assert_int_equal(hdl_close(ends[i].adapter), 0);
 		hdl_push_free(ends[i].port);
 	}
 	return 0;
@@ -495,6 +495,28 @@ static void a_question_has_a_deadline(void **state)
 	assert_true(hdl_push_deadline(ends[HOST].port) == UINT64_MAX);
 }
 
+/* A unit that is not there ends the connection that asks for it, and no other one. */
+static void there_is_no_such_unit(void **state)
+{
+	(void)state;
+	const struct hdl_push_terms terms = plain(256);
+	struct hdl_limits limits;
+	struct hdl_push *second;
+	connect_ends(&terms);
+	struct hdl_push *first = ends[HOST].push;
+	assert_int_equal(hdl_adapter_query(ends[UNIT].adapter, &limits), 0);
+	assert_int_equal(hdl_push_connect(ends[HOST].port, &limits.gid, HDL_PUSH_SERVICE + 1,
+	                                  "terms", &terms, &second),
+	                 0);
+	UNTIL(ends[HOST].closed);
+	assert_string_equal(ends[HOST].why, "there is no such unit");
+	assert_false(ends[UNIT].closed);
+	ends[HOST].push = first;
+	send_bytes(&ends[HOST], 100, 7);
+	UNTIL(ends[UNIT].delivered == 1);
+	assert_int_equal(ends[UNIT].first[0], 7);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -509,6 +531,7 @@ int main(void)
 	        cmocka_unit_test_setup_teardown(pp5_one_channel, open_ends, close_ends),
 	        cmocka_unit_test_setup_teardown(pp5_pools_that_cannot_be, open_ends, close_ends),
 	        cmocka_unit_test_setup_teardown(a_question_has_a_deadline, open_ends, close_ends),
+	        cmocka_unit_test_setup_teardown(there_is_no_such_unit, open_ends, close_ends),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
