@@ -1,7 +1,7 @@
 /* One end of a connection over UDP ends in order in the moment in which its node agent is killed:
  * the other end hears of it all the same, through stock librdmacm. Each end is a process of its
  * own. The one that leaves stops its agent, which then reads nothing, says what it has to say,
- * kills the agent and ends. */
+ * kills the agent and ends. And one that is killed says nothing, but its agent speaks for it. */
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -31,7 +31,7 @@ static struct rdma_event_channel *channel; /* an end's */
 static char directories[2][32] = {"/tmp/heddle-leave-XXXXXX", "/tmp/heddle-leave-XXXXXX"};
 
 /* What the one that leaves does before it ends. */
-enum way { DISCONNECT_AND_DESTROY, DISCONNECT, DESTROY, NOTHING, REJECT };
+enum way { DISCONNECT_AND_DESTROY, DISCONNECT, DESTROY, NOTHING, REJECT, KILLED };
 
 struct row {
 	const char *name;
@@ -155,6 +155,8 @@ static void leave(const struct row *row, const char *directory, int talk)
 	NEED(channel != NULL);
 	struct rdma_cm_id *id =
 	        row->way == REJECT ? await_request(talk) : connect_end(row->server_leaves, talk);
+	if (row->way == KILLED)
+		raise(SIGKILL);
 	pid_t agent = agent_of(directory);
 	NEED(agent != 0 && kill(agent, SIGSTOP) == 0);
 	if (row->way == REJECT)
@@ -217,6 +219,8 @@ static void test_other_end_hears(void **state)
 	        {"server disconnects, destroys", DISCONNECT_AND_DESTROY, true, false},
 	        {"server ends", NOTHING, true, false},
 	        {"server rejects", REJECT, true, false},
+	        {"client is killed, not its agent", KILLED, false, false},
+	        {"server is killed, not its agent", KILLED, true, false},
 	};
 	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -230,7 +234,7 @@ static void test_other_end_hears(void **state)
 		close(talk[1]);
 		for (int own = 1; own >= 0; own--)
 			assert_int_equal(waitpid(pids[own], &status[own], 0), pids[own]);
-		assert_int_equal(status[1], 0);
+		assert_int_equal(status[1], rows[i].way == KILLED ? SIGKILL : 0);
 		assert_int_equal(status[0], 0);
 	}
 }
