@@ -649,6 +649,10 @@ def devices(folder):
     for line in (r"hca_id:\s+heddle0", r"state:\s+PORT_ACTIVE", r"active_mtu:\s+4096", r"link_layer:\s+Ethernet",
                  r"GID\[\s+0\]:\s+\S+, RoCE v2", r"atomic_cap:\s+ATOMIC_HCA"):
         expect(f"ibv_devinfo -v says {line}", re.search(line, out), out, err)
+    two = ["env", f"HEDDLE_NODE=devices-{os.getpid()}", "HEDDLE_ADDR=127.0.0.63,127.0.0.64"]
+    for device, gids in (("heddle0", ["::ffff:127.0.0.63", "::ffff:127.0.0.64"]), ("heddle1", ["::ffff:127.0.0.64"])):
+        code, out, err = run(folder, *two, "ibv_devinfo", "-v", "-d", device)
+        expect(f"{device} of two addresses has {gids}", re.findall(r"GID\[.*?(::ffff:\S+|fe80:\S+),", out)[:2] == gids, out, err)
 
 
 def starts(folder):
