@@ -54,6 +54,7 @@ static void sink_not_ready(void *context, const struct qp *qp)
 		return;
 	adapter->objects.not_ready_noted = true;
 	adapter->objects.not_ready_retries = qp->attr.rnr_retry;
+	adapter->objects.not_ready_alone = qp->type == HDL_QP_RD;
 	atomic_store_explicit(&adapter->objects.not_ready_qpn, qp->qpn, memory_order_release);
 }
 
@@ -62,10 +63,16 @@ void adapter_say_not_ready(struct hdl_adapter *adapter)
 	static atomic_flag said = ATOMIC_FLAG_INIT;
 	uint32_t qpn =
 	        atomic_exchange_explicit(&adapter->objects.not_ready_qpn, 0, memory_order_acquire);
-	if (qpn != 0 && !atomic_flag_test_and_set(&said))
+	if (qpn == 0 || atomic_flag_test_and_set(&said))
+		return;
+	if (adapter->objects.not_ready_alone)
+		log_warn("a message of queue pair 0x%06x failed: its peer had no receive posted "
+		         "for it; post receives before the other side sends, or set rnr_retry of "
+		         "the end-to-end context to 7, which tries for ever (logged once)",
+		         qpn);
+	else
 		log_warn("queue pair 0x%06x failed: its peer had no receive posted for a message, "
-		         "and "
-		         "rnr_retry is %u; post receives before the other side sends, or set "
+		         "and rnr_retry is %u; post receives before the other side sends, or set "
 		         "rnr_retry to 7, which tries for ever (logged once)",
 		         qpn, adapter->objects.not_ready_retries);
 }

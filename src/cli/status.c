@@ -103,7 +103,8 @@ static int by_node_and_pid(const void *a, const void *b)
 
 static bool status_is_connected(const struct hdl_qp_info *qp)
 {
-	return qp->type != HDL_QP_UD && qp->state >= HDL_QPS_RTR;
+	return qp->type != HDL_QP_UD && qp->type != HDL_QP_RD && qp->type != HDL_QP_RAW &&
+	       qp->state >= HDL_QPS_RTR;
 }
 
 /* The process at the other end of @qp, which has that queue pair and the same link. NULL: it is

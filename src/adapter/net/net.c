@@ -46,10 +46,10 @@ int net_choose(struct hdl_adapter *adapter)
 		net->address_count = udp_addresses_parse(address, net->addresses);
 		if (net->address_count == 0) {
 			log_error(
-			        "HEDDLE_ADDR: '%s' is not a host address; give an address of this "
-			        "machine, such as 192.0.2.1, 2001:db8::1 or fe80::1%%eth0, or "
-			        "several (%u at most) separated by commas (\"ip address\" lists "
-			        "them)",
+			        "HEDDLE_ADDR (--addr): '%s' is no list of host addresses; give an "
+			        "address of this machine, such as 192.0.2.1, 2001:db8::1 or "
+			        "fe80::1%%eth0, or several, each once and %u at most, separated by "
+			        "commas (\"ip address\" lists them)",
 			        address, UDP_MAX_ADDRESSES);
 			return -HDL_EINVAL;
 		}

@@ -193,6 +193,7 @@ struct objects {
 	 * (adapter_say_not_ready()). Noted under the drive lock. */
 	_Atomic uint32_t not_ready_qpn; /* 0: none, or already logged */
 	uint32_t not_ready_retries;
+	bool not_ready_alone; /* the message failed, and not the queue pair: a reliable datagram */
 	bool not_ready_noted;
 };
 
