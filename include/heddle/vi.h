@@ -181,23 +181,24 @@ HDL_API int hdl_vi_query(struct hdl_vi *vi, uint32_t *state);
  *
  * After the call, hdl_vi_connect() of other processes finds this one under @name, 1 to
  * HDL_VI_MAX_NAME characters, at any address of the node. A name has one listener per node, of
- * either kind, until hdl_vi_unlisten() or the end of its process. Up to HDL_VI_BACKLOG of them wait for
- * hdl_vi_accept(). With @vi, a VI without connection, hdl_vi_resolve() finds that VI, and nobody
- * can connect.
+ * either kind, until hdl_vi_unlisten() or the end of its process. Up to HDL_VI_BACKLOG of them wait
+ * for hdl_vi_accept(). With @vi, a VI without connection, hdl_vi_resolve() finds that VI, and
+ * nobody can connect.
  *
  * Owner: the caller owns *out and ends it with hdl_vi_unlisten(). @vi may be NULL.
  * Threads: any.
  * Blocks: until the node agent has answered.
- * Returns: 0; -HDL_EADDRINUSE another listener of the node has the name, in this process or another;
- * -HDL_EINVAL; -HDL_ENOTSUP the adapter is not on a node or has no thread; -HDL_ENOMEM; -HDL_EHOSTUNREACH the node agent does not answer. */
+ * Returns: 0; -HDL_EADDRINUSE another listener of the node has the name, in this process or
+ * another; -HDL_EINVAL; -HDL_ENOTSUP the adapter is not on a node or has no thread; -HDL_ENOMEM;
+ * -HDL_EHOSTUNREACH the node agent does not answer. */
 HDL_API int hdl_vi_listen(struct hdl_adapter *adapter, const char *name, struct hdl_vi *vi,
                           struct hdl_vi_listener **out);
 
 /* hdl_vi_unlisten - give up a name
  *
  * Requests that wait are refused. This adapter may listen under the name again immediately; others
- * once the node agent has heard of it, which is before any later call of this adapter that waits for
- * the agent returns, such as hdl_node_find().
+ * once the node agent has heard of it, which is before any later call of this adapter that waits
+ * for the agent returns, such as hdl_node_find().
  *
  * Owner: @listener is freed.
  * Threads: any, but no other call on @listener may be running or follow.

@@ -154,7 +154,7 @@ struct cm_id {
 	uint16_t dlid;   /* InfiniBand: the peer's LID; 0: use its GID */
 	bool has_device; /* sgid is valid */
 	bool has_path;
-	bool may_cross; /* the peer is across the wire unless it is on a node of the agent */
+	bool may_cross;    /* the peer is across the wire unless it is on a node of the agent */
 	uint16_t node_lid; /* of the agent's other node that has the peer's address; 0: none */
 	const struct cm_manager *manager;
 	void *end;                  /* the manager's state of the connection, or NULL */
