@@ -206,12 +206,6 @@ void aperture_enter_mapped(struct hdl_aperture *aperture)
 	adapter_nudge(adapter); /* a thread that sleeps does not know the timer */
 }
 
-static void map_watch_track(struct hdl_aperture *aperture)
-{
-	aperture->track->stirred_context = aperture;
-	aperture->track->stirred = map_stir;
-}
-
 /* Map the range for the first time. */
 static int map_begin(struct hdl_aperture *aperture, uint8_t bits)
 {
@@ -232,7 +226,7 @@ static int map_begin(struct hdl_aperture *aperture, uint8_t bits)
 		                       &aperture->track);
 	if (result == 0 && same == NULL) {
 		aperture->track->words = events;
-		map_watch_track(aperture);
+		track_watch(aperture->track, map_stir, aperture);
 	}
 	if (result == 0) {
 		aperture->map_bytes = 1ull << bits;
@@ -331,7 +325,7 @@ static void aperture_map_tracked(struct hdl_aperture *aperture)
 		return;
 	}
 	aperture->shared = NULL;
-	map_watch_track(aperture);
+	track_watch(aperture->track, map_stir, aperture);
 	map_stir(aperture);
 }
 

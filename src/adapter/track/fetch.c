@@ -14,7 +14,8 @@
 #include "base/fd.h"
 #include "base/thread.h"
 
-/* Of those that begin and end ranges, and with them the thread, which takes the second lock. */
+/* Of those that begin and end ranges, and with them the thread, which takes the second lock. No
+ * one waits for fetching with the first. */
 static pthread_mutex_t fetch_life = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t fetch_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t fetch_free = PTHREAD_COND_INITIALIZER;
@@ -53,8 +54,8 @@ void track_fetch(struct track *track)
 		do
 			track->wanted_next = first;
 		while (!atomic_compare_exchange_weak(&pushed, &first, track));
+		fetch_wake();
 	}
-	fetch_wake();
 }
 
 /* Move what was pushed to the end of the list, the first first. With the lock. */
@@ -148,10 +149,15 @@ bool track_fetch_begin(void)
 
 void track_fetch_end(struct track *track)
 {
-	pthread_mutex_lock(&fetch_life);
+	sigset_t mask;
+	/* Whoever opens another range does not wait for this: it may hold what fetching needs. */
 	pthread_mutex_lock(&fetch_lock);
 	while (busy == track)
 		pthread_cond_wait(&fetch_free, &fetch_lock);
+	/* It stays wanted, so that no late fault pushes it again. */
+	track_lock(track, &mask);
+	atomic_store(&track->wanted, true);
+	track_unlock(track, &mask);
 	fetch_take();
 	struct track **at = &list;
 	while (*at != NULL && *at != track)
@@ -159,6 +165,7 @@ void track_fetch_end(struct track *track)
 	if (*at == track)
 		*at = track->wanted_next;
 	pthread_mutex_unlock(&fetch_lock);
+	pthread_mutex_lock(&fetch_life);
 	if (--users == 0) {
 		atomic_store(&fetch_quits, true);
 		fetch_wake();

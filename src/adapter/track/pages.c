@@ -4,6 +4,7 @@
  * The view of a range is a mapping of its own; but the kernel joins it with that of the range
  * beside it if their rooms are side by side as well, which rooms and addresses taken one after the
  * other are. */
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -67,7 +68,11 @@ static unsigned char *slab_map(const struct track_slab *slab, int flags, int fd)
 {
 	void *map = mmap(NULL, slab->rooms * slab->bytes, PROT_READ | PROT_WRITE,
 	                 flags | MAP_NORESERVE, fd, 0);
-	return map == MAP_FAILED ? NULL : map;
+	if (map == MAP_FAILED)
+		return NULL;
+	/* A program that locks all of its memory does not mean every room of a slab. */
+	munlock(map, slab->rooms * slab->bytes);
+	return map;
 }
 
 static struct track_slab *slab_make(uint32_t size, uint64_t bytes, uint32_t rooms)
@@ -138,17 +143,30 @@ int track_pages_take(struct track *track, void *at)
 	return 0;
 }
 
-void track_pages_give(struct track *track)
+bool track_pages_clear(struct track *track, uint64_t page, uint64_t count)
+{
+	const struct track_slab *slab = track->slab;
+	/* madvise() refuses to do this by a mapping that is locked. */
+	return fallocate(slab->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+	                 track->alias - slab->alias + (off_t)(page * TRACK_PAGE),
+	                 (off_t)(count * TRACK_PAGE)) == 0;
+}
+
+void track_pages_give(struct track *track, bool whole)
 {
 	struct track_slab *slab = track->slab;
 	if (slab == NULL)
 		return;
-	track->slab = NULL;
 	pthread_mutex_lock(&pages_lock);
-	bool last = slab->used == 1;
-	if (!last) { /* the next one finds zeroes */
-		madvise(track->alias, slab->bytes, MADV_REMOVE);
+	bool last = slab->used == 1 && whole;
+	if (!last) /* the next one finds zeroes */
+		whole = track_pages_clear(track, 0, track->pages) && whole;
+	if (!last)
 		madvise(track->twins, slab->bytes, MADV_DONTNEED);
+	track->slab = NULL;
+	if (!whole && !last) { /* the room is lost, and with it the slab */
+		pthread_mutex_unlock(&pages_lock);
+		return;
 	}
 	bitmap_clear(&slab->map, (size_t)(track->alias - slab->alias) / slab->bytes);
 	slab->used--;

@@ -82,14 +82,21 @@ void track_reset_states(struct track *track)
 	track->dirty_count = 0;
 }
 
-static void track_free(struct track *track)
+/* Take the view away; addresses of the caller's, which never become free, not even for a moment,
+ * get @rights to zeroes. False: it is still there, as no mapping is left to replace it. */
+static bool track_hide_view(struct track *track, int rights)
 {
-	if (track->view != NULL && track->fixed)
-		(void)mmap(track->view, track->bytes, PROT_NONE,
-		           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-	else if (track->view != NULL)
-		munmap(track->view, track->bytes);
-	track_pages_give(track);
+	if (track->view == NULL)
+		return true;
+	if (!track->fixed)
+		return munmap(track->view, track->bytes) == 0;
+	return mmap(track->view, track->bytes, rights,
+	            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED;
+}
+
+static void track_free(struct track *track, int rights)
+{
+	track_pages_give(track, track_hide_view(track, rights));
 	free(track->states);
 	free(track->dirty);
 	free(track);
@@ -105,6 +112,20 @@ static int track_allocate(struct track *track, void *at)
 	int result = track_pages_take(track, at);
 	if (result == 0)
 		track_reset_states(track);
+	return result;
+}
+
+/* The program may be using the view: who answers faults is there before the first. */
+static int track_begin(struct track *track)
+{
+	if (track->lazy && !track_fetch_begin())
+		return -HDL_ENOMEM;
+	int result = range_enter(track) ? track->ops->begin(track) : -HDL_ENOMEM;
+	if (result != 0) {
+		range_leave(track);
+		if (track->lazy)
+			track_fetch_end(track);
+	}
 	return result;
 }
 
@@ -128,24 +149,12 @@ static int track_try(enum track_kind kind, uint64_t bytes, const struct track_so
 	track->lazy = source != NULL && kind != TRACK_COMPARE;
 	int result = track_allocate(track, at);
 	if (result == 0)
-		result = track->ops->begin(track);
-	if (result == 0 && (!range_enter(track) || (track->lazy && !track_fetch_begin()))) {
-		range_leave(track);
-		track->ops->end(track);
-		result = -HDL_ENOMEM;
-	}
-	if (result != 0) {
-		/* Addresses of the caller's never become free, not even for a moment. */
-		if (at != NULL) {
-			(void)mmap(at, bytes, PROT_READ | PROT_WRITE,
-			           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-			track->view = NULL;
-		}
-		track_free(track);
-		return result;
-	}
-	*out = track;
-	return 0;
+		result = track_begin(track);
+	if (result == 0)
+		*out = track;
+	else
+		track_free(track, PROT_READ | PROT_WRITE);
+	return result;
 }
 
 int track_open_at(enum track_kind kind, uint64_t bytes, const struct track_source *source, void *at,
@@ -175,7 +184,16 @@ void track_close(struct track *track)
 		track_fetch_end(track);
 	range_leave(track);
 	track->ops->end(track);
-	track_free(track);
+	track_free(track, PROT_NONE);
+}
+
+void track_watch(struct track *track, void (*stirred)(void *context), void *context)
+{
+	sigset_t mask;
+	track_lock(track, &mask);
+	track->stirred_context = context;
+	track->stirred = stirred;
+	track_unlock(track, &mask);
 }
 
 /* --- faults --- */

@@ -94,11 +94,11 @@ struct track {
 	uint64_t dirty_count;
 	uint64_t grain; /* TRACK_PROTECT: pages opened at a time; more when mappings run out */
 	_Atomic uint32_t fetched; /* futex: counts pages that have been fetched */
-	/* Some page is FETCHING: it is in the list of fetch.c. */
+	/* Some page is FETCHING: it is in the list of fetch.c; or it is being closed. */
 	_Atomic bool wanted;
 	struct track *wanted_next;
 	/* Called when there is something to collect or to expire again; may be NULL. From fault
-	 * handlers, with the lock: nothing but atomics. Set before the view is used. */
+	 * handlers, with the lock: nothing but atomics. Set by track_watch(). */
 	void (*stirred)(void *context);
 	void *stirred_context;
 	_Atomic bool fresh; /* some page became CLEAN since track_expire() */
@@ -115,6 +115,8 @@ int track_open(enum track_kind kind, uint64_t bytes, const struct track_source *
  * memory is there. */
 int track_open_at(enum track_kind kind, uint64_t bytes, const struct track_source *source, void *at,
                   struct track **out);
+/* Call @stirred from now on. */
+void track_watch(struct track *track, void (*stirred)(void *context), void *context);
 /* No thread may use the view any more. */
 void track_close(struct track *track);
 
@@ -165,11 +167,15 @@ void track_want(struct track *track, uint64_t page);
 /* Something became CLEAN or DIRTY. */
 void track_stir(struct track *track);
 /* pages.c: memory for the range, with the view at @at; NULL: anywhere. Returns 0 or -HDL_ENOMEM.
- * And give it back, but for the view. */
+ * And give it back, but for the view; @whole: nobody can reach it by the view any more. Else it is
+ * never used again. */
 int track_pages_take(struct track *track, void *at);
-void track_pages_give(struct track *track);
+void track_pages_give(struct track *track, bool whole);
+/* All zeroes, and no page of it in the file, however the program has locked its memory. */
+bool track_pages_clear(struct track *track, uint64_t page, uint64_t count);
 void track_pages_in_child(void);
-/* fetch.c: start the thread that fetches. False: it cannot be started. */
+/* fetch.c: start the thread that fetches, before anything can be wanted. False: it cannot be
+ * started. And end it: nothing of @track is fetched any more. */
 bool track_fetch_begin(void);
 void track_fetch_end(struct track *track);
 /* @track is wanted: fetch what is. */

@@ -184,8 +184,11 @@ static bool uffd_register(struct track *track)
 	struct uffdio_register range = {.range = {(uintptr_t)track->view, track->bytes},
 	                                .mode = UFFDIO_REGISTER_MODE_WP |
 	                                        (track->lazy ? UFFDIO_REGISTER_MODE_MISSING : 0)};
-	return ioctl(uffd, UFFDIO_REGISTER, &range) == 0 &&
-	       (track->lazy || uffd_wp(track, 0, track->pages, true));
+	if (ioctl(uffd, UFFDIO_REGISTER, &range) != 0)
+		return false;
+	/* A page that a store has put there before would never fault. */
+	return track->lazy ? track_pages_clear(track, 0, track->pages)
+	                   : uffd_wp(track, 0, track->pages, true);
 }
 
 /* End the thread if nobody needs it. With the first lock only. */
@@ -254,7 +257,7 @@ static bool uffd_show(struct track *track, uint64_t page, uint64_t count)
 /* Without its page in the file, an access is a missing fault. */
 static bool uffd_hide(struct track *track, uint64_t page, uint64_t count)
 {
-	return madvise(track->alias + page * TRACK_PAGE, count * TRACK_PAGE, MADV_REMOVE) == 0;
+	return track_pages_clear(track, page, count);
 }
 
 static void uffd_reset(struct track *track)

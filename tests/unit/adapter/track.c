@@ -11,14 +11,18 @@
 
 #include <cmocka.h>
 
+#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -533,6 +537,292 @@ static void mappings_that_run_out_make_longer_runs(void **state)
 	}
 }
 
+/* --- what happens at the same time --- */
+
+static sem_t begun, opened;
+static bool late;
+
+static bool sleeps(long thread)
+{
+	char path[64], line[256];
+	snprintf(path, sizeof(path), "/proc/self/task/%ld/stat", thread);
+	FILE *file = fopen(path, "re");
+	if (file == NULL)
+		return true; /* it has ended */
+	const char *at = fgets(line, sizeof(line), file) != NULL ? strrchr(line, ')') : NULL;
+	fclose(file);
+	return at == NULL || at[2] == 'S';
+}
+
+/* Do all other threads sleep? */
+static bool all_sleep(void)
+{
+	long self = syscall(SYS_gettid);
+	bool all = true;
+	DIR *dir = opendir("/proc/self/task");
+	assert_non_null(dir);
+	for (struct dirent *entry; all && (entry = readdir(dir)) != NULL;) {
+		long thread = strtol(entry->d_name, NULL, 10);
+		all = thread == 0 || thread == self || sleeps(thread);
+	}
+	closedir(dir);
+	return all;
+}
+
+/* Fetching does not end before another range has been opened, as it may wait for a lock that is
+ * held there; not for ever. */
+static bool fetch_after_opening(void *context, uint64_t offset, void *to, uint64_t bytes)
+{
+	struct timespec until;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += 5;
+	sem_post(&begun);
+	late = sem_timedwait(&opened, &until) != 0;
+	return fetch(context, offset, to, bytes);
+}
+
+struct closing {
+	struct track *track;
+	_Atomic long thread;
+};
+
+static void *closing_thread(void *context)
+{
+	struct closing *closing = context;
+	atomic_store(&closing->thread, syscall(SYS_gettid));
+	track_close(closing->track);
+	return NULL;
+}
+
+/* Closing one waits for the thread that fetches, opening another does not wait for closing. */
+static void a_range_is_opened_while_another_is_closed(void **state)
+{
+	(void)state;
+	for (enum track_kind kind = TRACK_UFFD; kind <= TRACK_PROTECT; kind++) {
+		if (!works[kind])
+			continue;
+		struct other *peer = peer_make();
+		struct closing closing = {0};
+		struct track *track;
+		struct track_source source = {fetch_after_opening, peer};
+		pthread_t closer;
+		assert_int_equal(sem_init(&begun, 0, 0), 0);
+		assert_int_equal(sem_init(&opened, 0, 0), 0);
+		assert_int_equal(track_open(kind, BYTES, &source, &closing.track), 0);
+		assert_int_equal(track_prepare(closing.track, 0, 10, false, clock_now_ns()),
+		                 -HDL_ETIMEDOUT);
+		assert_int_equal(sem_wait(&begun), 0);
+		assert_int_equal(pthread_create(&closer, NULL, closing_thread, &closing), 0);
+		while (atomic_load(&closing.thread) == 0 || !sleeps(closing.thread))
+			sched_yield();
+		assert_int_equal(track_open(kind, BYTES, &source, &track), 0);
+		sem_post(&opened);
+		pthread_join(closer, NULL);
+		assert_false(late);
+		track_close(track);
+		sem_destroy(&begun);
+		sem_destroy(&opened);
+		free(peer);
+	}
+}
+
+/* What happens at the very moment when a range gets its memory, or the bell of a thread is made. */
+static unsigned char *place;
+static _Atomic bool storing;
+static bool stores_at_once;
+static _Atomic uint64_t stores;
+static _Atomic bool enough;
+
+void *__real_mmap64(void *at, size_t bytes, int rights, int flags, int fd, off_t offset);
+void *__wrap_mmap64(void *at, size_t bytes, int rights, int flags, int fd, off_t offset);
+int __real_eventfd(unsigned count, int flags);
+int __wrap_eventfd(unsigned count, int flags);
+
+void *__wrap_mmap64(void *at, size_t bytes, int rights, int flags, int fd, off_t offset)
+{
+	void *map = __real_mmap64(at, bytes, rights, flags, fd, offset);
+	if (stores_at_once && map == place && (flags & MAP_SHARED) != 0)
+		place[5] = 'x';
+	return map;
+}
+
+int __wrap_eventfd(unsigned count, int flags)
+{
+	/* The thread that stores meets a fault, and that is handled as far as it can be; or it meets
+	 * none. */
+	uint64_t most = atomic_load(&stores) + 1000000;
+	for (unsigned looks = 0; storing && looks < 100 && atomic_load(&stores) < most;) {
+		looks = all_sleep() ? looks + 1 : 0;
+		sched_yield();
+	}
+	return __real_eventfd(count, flags);
+}
+
+static void *storing_thread(void *context)
+{
+	volatile unsigned char *at = context;
+	atomic_store(&storing, true);
+	do
+		at[5]++;
+	while (atomic_fetch_add(&stores, 1) > 0 && !atomic_load(&enough));
+	return NULL;
+}
+
+static unsigned char *place_make(void)
+{
+	void *at = __real_mmap64(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+	                         -1, 0);
+	assert_true(at != MAP_FAILED);
+	return at;
+}
+
+static bool fetch_said(void *context, uint64_t offset, void *to, uint64_t bytes)
+{
+	sem_post(&begun);
+	return fetch(context, offset, to, bytes);
+}
+
+/* The program stores while its addresses become a tracked range: it waits for the first page, and
+ * goes on. */
+static void a_store_while_the_range_is_made_is_answered(void **state)
+{
+	(void)state;
+	if (!works[TRACK_UFFD])
+		skip(); /* nothing else leaves the addresses mapped meanwhile */
+	struct other *peer = peer_make();
+	struct track *track;
+	struct track_source source = {fetch_said, peer};
+	struct timespec until;
+	pthread_t storer;
+	place = place_make();
+	assert_int_equal(sem_init(&begun, 0, 0), 0);
+	atomic_store(&stores, 1);
+	atomic_store(&enough, false);
+	assert_int_equal(pthread_create(&storer, NULL, storing_thread, place), 0);
+	while (atomic_load(&stores) < 1000)
+		sched_yield();
+	assert_int_equal(track_open_at(TRACK_UFFD, BYTES, &source, place, &track), 0);
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += 5;
+	assert_int_equal(sem_timedwait(&begun, &until), 0);
+	atomic_store(&enough, true);
+	pthread_join(storer, NULL);
+	atomic_store(&storing, false);
+	track_close(track);
+	munmap(place, BYTES);
+	sem_destroy(&begun);
+	free(peer);
+}
+
+/* One store before the pages are protected: the page is fetched all the same, and the next store
+ * is noticed. */
+static void a_store_before_the_pages_are_protected_hides_none(void **state)
+{
+	(void)state;
+	for (enum track_kind kind = TRACK_UFFD; kind <= TRACK_PROTECT; kind++) {
+		if (!works[kind])
+			continue;
+		struct other *peer = peer_make();
+		struct track *track;
+		struct track_source source = {fetch, peer};
+		memset(peer->memory, 'p', BYTES);
+		place = place_make();
+		stores_at_once = true;
+		assert_int_equal(track_open_at(kind, BYTES, &source, place, &track), 0);
+		stores_at_once = false;
+		volatile unsigned char *view = place;
+		assert_int_equal(view[6], 'p');
+		view[7] = 's';
+		assert_int_equal(track_collect(track, sink, peer), 0);
+		assert_int_equal(peer->memory[7], 's');
+		track_close(track);
+		munmap(place, BYTES);
+		free(peer);
+	}
+}
+
+#define ROOM_BYTES (8 * TRACK_PAGE) /* of no other test: two such ranges, then, share a slab */
+
+/* A range in the room of another shows nothing of it, however the program locks its memory. */
+static void a_room_is_clear_for_the_next_range(void **state)
+{
+	(void)state;
+	static const int locks[] = {0, MCL_FUTURE | MCL_ONFAULT, MCL_FUTURE};
+	for (unsigned i = 0; i < 2 * sizeof(locks) / sizeof(locks[0]); i++)
+		EACH_KIND(kind)
+		{
+			struct other *peer = peer_make();
+			struct track *keep[2], *track;
+			struct track_source source = {fetch, peer};
+			bool fetches = i % 2 == 0;
+			memset(peer->memory, fetches ? 'p' : 0, BYTES);
+			int locked = locks[i / 2] != 0 ? mlockall(locks[i / 2]) : 0;
+			for (int k = 0; k < 2; k++)
+				assert_int_equal(track_open(kind, ROOM_BYTES, NULL, &keep[k]), 0);
+			assert_int_equal(track_open(kind, ROOM_BYTES, NULL, &track), 0);
+			memcpy(track->view, "secret", 6);
+			track_close(track);
+			assert_int_equal(
+			        track_open(kind, ROOM_BYTES, fetches ? &source : NULL, &track), 0);
+			volatile unsigned char *view = track->view;
+			for (uint64_t at = 0; at < ROOM_BYTES; at++)
+				assert_int_equal(view[at], peer->memory[at]);
+			view[3] = '!';
+			assert_int_equal(track_collect(track, sink, peer), 0);
+			assert_int_equal(peer->memory[3], '!');
+			/* What is old is fetched again. */
+			peer->memory[4] = '?';
+			track_expire(track);
+			if (fetches && kind != TRACK_COMPARE)
+				assert_int_equal(view[4], '?');
+			track_close(track);
+			for (int k = 0; k < 2; k++)
+				track_close(keep[k]);
+			if (locked == 0)
+				munlockall();
+			free(peer);
+		}
+}
+
+/* The kernel refuses to take away the next mapping, as it does when there are too many. */
+static bool stays;
+
+int __real_munmap(void *at, size_t bytes);
+int __wrap_munmap(void *at, size_t bytes);
+
+int __wrap_munmap(void *at, size_t bytes)
+{
+	if (stays) {
+		stays = false;
+		errno = ENOMEM;
+		return -1;
+	}
+	return __real_munmap(at, bytes);
+}
+
+static void a_room_that_is_still_mapped_is_not_used_again(void **state)
+{
+	(void)state;
+	EACH_KIND(kind)
+	{
+		struct track *keep[2], *track;
+		for (int k = 0; k < 2; k++)
+			assert_int_equal(track_open(kind, 4 * TRACK_PAGE, NULL, &keep[k]), 0);
+		assert_int_equal(track_open(kind, 4 * TRACK_PAGE, NULL, &track), 0);
+		unsigned char *left = track->view;
+		stays = true;
+		track_close(track);
+		assert_false(stays);
+		assert_int_equal(track_open(kind, 4 * TRACK_PAGE, NULL, &track), 0);
+		track->view[0] = 's';
+		assert_int_equal(left[0], 0);
+		track_close(track);
+		assert_int_equal(munmap(left, 4 * TRACK_PAGE), 0);
+		for (int k = 0; k < 2; k++)
+			track_close(keep[k]);
+	}
+}
+
 static void limits_are_reached(void **state)
 {
 	(void)state;
@@ -586,6 +876,11 @@ int main(int argc, char **argv)
 	        cmocka_unit_test(other_faults_go_to_the_handler_of_the_program),
 	        cmocka_unit_test(copies_of_ours_do_not_wait_for_absent_pages),
 	        cmocka_unit_test(mappings_that_run_out_make_longer_runs),
+	        cmocka_unit_test(a_range_is_opened_while_another_is_closed),
+	        cmocka_unit_test(a_store_while_the_range_is_made_is_answered),
+	        cmocka_unit_test(a_store_before_the_pages_are_protected_hides_none),
+	        cmocka_unit_test(a_room_is_clear_for_the_next_range),
+	        cmocka_unit_test(a_room_that_is_still_mapped_is_not_used_again),
 	        cmocka_unit_test(limits_are_reached),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
