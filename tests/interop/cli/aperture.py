@@ -89,6 +89,7 @@ class Aperture(situations.InDirectory):
         for words in ("node one", "node two", f"port {PORT}: 0 waiting, 0 offered, 1 open, 0 rejected", "same pages at 0x",
                       "checks valid sequence nonce source extent; from fe80::", "open to 0x", "by lane", "packets_in"):
             self.assertIn(words, text)
+        self.assertNotIn("from cluster address", text)  # no aperture checks it
         self.assertEqual([p["node"] for p in self.look("--node", "two")], ["two"])
         self.assertIn("No program", self.heddle("aperture", "-n", "three").stdout)
         # The numbers move, and are those of the packets.

@@ -146,9 +146,11 @@ class Packet(Raw):
             self.card.run("ip", "link", "del", "nic0")
             self.until("no carrier while it is gone", lambda: not self.carrier(space))
             self.assertFalse(self.stat("unit")["interface"]["link"])
+            self.assertIn(" no link\n", self.heddle("tap", "stat", "unit"))
             self.plug()
             self.until("the carrier returns", lambda: self.carrier(space))
             self.ping(space)
+            self.assertNotIn("no link", self.heddle("tap", "stat", "unit"))
         self.assertEqual(self.stat("eth2")["connections"], 1)
 
     def test_mtu_belongs_to_the_interface(self):
