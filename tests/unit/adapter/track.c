@@ -648,8 +648,8 @@ void *__wrap_mmap64(void *at, size_t bytes, int rights, int flags, int fd, off_t
 
 int __wrap_eventfd(unsigned count, int flags)
 {
-	/* The thread that stores meets a fault, and that is handled as far as it can be; or it meets
-	 * none. */
+	/* The thread that stores meets a fault, and that is handled as far as it can be; or it
+	 * meets none. */
 	uint64_t most = atomic_load(&stores) + 1000000;
 	for (unsigned looks = 0; storing && looks < 100 && atomic_load(&stores) < most;) {
 		looks = all_sleep() ? looks + 1 : 0;
