@@ -689,6 +689,20 @@ static void neighbour_hear(struct neighbour *neighbour, struct ibc_packet *packe
 	}
 }
 
+/* How many damaged packets the switch of our node has counted, in all and at @port. */
+static uint64_t damaged_at(uint8_t port)
+{
+	static uint8_t bytes[IBC_LIMIT_PAYLOAD];
+	struct IBC_Info info;
+	struct IBC_Target own = peer_target(31);
+	const uint8_t *numbers = bytes + IBC_CONFIG_ANSWER_BYTES;
+	assert_int_equal(command(&own, IBC_CONFIG_COUNTERS, 0, 0, true, bytes, &info), 0);
+	uint64_t all = be64_load(numbers + 8 * IBC_COUNTER_DAMAGED);
+	assert_int_equal(command(&own, IBC_CONFIG_PORT_COUNTERS, port, 0, true, bytes, &info), 0);
+	assert_int_equal(be64_load(numbers + 8 * IBC_PORT_COUNTER_DAMAGED), all);
+	return all;
+}
+
 /* Every byte of the header and route in turn becomes something else, with a check that is right:
  * the node answers with a NACK or not at all, and goes on. */
 static void a_neighbour_may_send_anything(void **state)
@@ -703,7 +717,8 @@ static void a_neighbour_may_send_anything(void **state)
 	                                    .dest_apid = 50,
 	                                    .transaction = 1,
 	                                    .route = {.pointer = 3, .hops = 2, .ports = {3, 2}}};
-	write_topology("node n102 id 102\nnic guid 1 ports 0\n"
+	write_topology("key 00112233445566778899aabbccddeeff\n"
+	               "node n102 id 102\nnic guid 1 ports 0\n"
 	               "node n104 id 104\nnic guid 2 ports 0\n",
 	               "link n102:0 n104:0 udp 127.0.0.1:7101 127.0.0.1:7102\n");
 	own.sin_addr.s_addr = to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -715,6 +730,8 @@ static void a_neighbour_may_send_anything(void **state)
 	link_begin(&other.link);
 	running[0] = start_node("n102");
 	neighbour_hear(&other, NULL);
+	setenv("HEDDLE_NODE", "n102", 1);
+	assert_int_equal(IBC_Init(IBC_CLIENTANY, NULL, NULL, NULL), 0);
 	uint8_t bytes[IBC_MAX_BYTES];
 	/* A pointer out of range: the way back is the whole route. */
 	size_t length = ibc_encode(&packet, bytes, sizeof(bytes));
@@ -739,6 +756,18 @@ static void a_neighbour_may_send_anything(void **state)
 	neighbour_hear(&other, &answer);
 	assert_int_equal(answer.reason, IBC_REASON_TOO_LONG);
 	assert_int_equal(answer.route.hops, 1);
+	/* Damaged in the header, and behind it: dropped, and counted. */
+	uint64_t before = damaged_at(0);
+	for (unsigned i = 0; i < 5; i++) {
+		length = ibc_encode(&packet, bytes, sizeof(bytes));
+		bytes[i < 2 ? 5 : length - 1] ^= 1;
+		neighbour_send(&other, bytes, length);
+	}
+	length = ibc_encode(&packet, bytes, sizeof(bytes));
+	neighbour_send(&other, bytes, length);
+	neighbour_hear(&other, &answer);
+	assert_int_equal(answer.reason, IBC_REASON_NO_APPLICATION);
+	assert_int_equal(damaged_at(0) - before, 5);
 	for (unsigned at = 0; at < 36; at++)
 		for (unsigned value = 0; value < 256; value++) {
 			length = ibc_encode(&packet, bytes, sizeof(bytes));
