@@ -165,12 +165,15 @@ struct hdl_push_cfg {
 };
 
 struct hdl_push_ops {
-	/* A host wants to connect: NULL accepts, a sentence refuses. @terms are its own, without
+	/* A host wants to connect: NULL accepts, a sentence refuses, of which the host gets the
+	 * first HDL_PUSH_NAME_BYTES. @name is in printable characters. @terms are its own, without
 	 * pools: fill in those of the unit. Not used by hosts. */
 	const char *(*accept)(void *context, const char *name, struct hdl_push_terms *terms);
 	/* The connection carries frames from now on. */
 	void (*opened)(void *context, struct hdl_push *push);
-	/* It has ended, or could not be made; @push is freed when the call returns. */
+	/* It has ended, or could not be made; @push is freed when the call returns. @why is one
+	 * line. In what the other end has said, each byte that is not printable ASCII is a '?', so
+	 * that @why can be shown on a terminal. */
 	void (*closed)(void *context, struct hdl_push *push, const char *why);
 	/* A frame, which belongs to the caller again when this returns. False: not now; it and
 	 * those behind it wait until hdl_push_deliver(). */

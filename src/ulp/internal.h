@@ -157,6 +157,9 @@ const uint8_t *setup_wire_body(const struct hdl_cm_msg *msg, struct ib_cm_messag
 void setup_wire_leave_notice(struct hdl_push *push, const uint8_t *body);
 void setup_wire_answer_bye(struct hdl_push *push);
 
+/* @text will be shown: whatever is not printable ASCII in it becomes '?', so that the other end can
+ * neither control a terminal nor forge a line. */
+void setup_clean(char *text);
 int setup_call(struct hdl_push *push);
 void setup_bye(struct hdl_push *push);
 /* Time passes: what may have got lost is sent again. */

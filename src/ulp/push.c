@@ -60,9 +60,7 @@ struct hdl_push *push_link_new(struct hdl_push_port *port, enum split_role role,
 	push->credits = true; /* as far as we know */
 	push->mtu = port->limits.mtu != 0 ? port->limits.mtu : 4096;
 	snprintf(push->name, sizeof(push->name), "%.*s", (int)HDL_PUSH_NAME_BYTES - 1, name);
-	for (char *c = push->name; *c != '\0'; c++)
-		if (*c < ' ' || *c > '~')
-			*c = '?';
+	setup_clean(push->name);
 	/* Datagrams find the process by the high bits of the number. */
 	do
 		push->id = (uint32_t)port->limits.slot << CM_ID_BITS |

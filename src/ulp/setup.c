@@ -14,7 +14,7 @@
  *   20  the sender's number for the connection (4), the receiver's (4)
  *   28  queue pairs of channel 0 and 1 (4 each), their first sequence numbers (4 each)
  *   44  address of the sender's node (16)
- *   60  name of the host, or why it was refused (32)
+ *   60  name of the host, or why it was refused (32); setup_clean() is for what the other end says
  *
  *   host                  unit
  *   REQUEST  ---------->          host has made its queue pairs
@@ -73,6 +73,13 @@ static void setup_put(const struct setup *setup, uint8_t *out)
 	memcpy(out + 60, setup->text, strnlen(setup->text, HDL_PUSH_NAME_BYTES));
 }
 
+void setup_clean(char *text)
+{
+	for (char *c = text; *c != '\0'; c++)
+		if (*c < ' ' || *c > '~')
+			*c = '?';
+}
+
 static bool setup_get(struct setup *setup, const uint8_t *in, uint32_t bytes)
 {
 	*setup = (struct setup){0};
@@ -102,6 +109,7 @@ static bool setup_get(struct setup *setup, const uint8_t *in, uint32_t bytes)
 	}
 	memcpy(setup->gid.raw, in + 44, 16);
 	memcpy(setup->text, in + 60, HDL_PUSH_NAME_BYTES);
+	setup_clean(setup->text);
 	return true;
 }
 

@@ -35,10 +35,13 @@ struct end {
 };
 
 static struct end ends[2];
+static const char *refusal; /* what the unit says to a host; NULL: it accepts */
 
 static const char *on_accept(void *context, const char *name, struct hdl_push_terms *terms)
 {
 	const struct end *end = context;
+	if (refusal != NULL)
+		return refusal;
 	assert_string_equal(name, "terms");
 	assert_int_equal(terms->pool_count, 0); /* those of the host are its own business */
 	terms->pool_count = end->terms.pool_count;
@@ -517,6 +520,23 @@ static void there_is_no_such_unit(void **state)
 	assert_int_equal(ends[UNIT].first[0], 7);
 }
 
+/* Why a unit refuses goes to the log and the terminal of the host: it can control neither. */
+static void a_refusal_is_printable(void **state)
+{
+	const struct hdl_push_terms terms = plain(256);
+	struct hdl_limits limits;
+	struct hdl_push *push;
+	(void)state;
+	assert_int_equal(hdl_adapter_query(ends[UNIT].adapter, &limits), 0);
+	refusal = "no\033]0;title\a\r\nforged \x9b\x7f~ line";
+	assert_int_equal(hdl_push_connect(ends[HOST].port, &limits.gid, HDL_PUSH_SERVICE, "terms",
+	                                  &terms, &push),
+	                 0);
+	UNTIL(ends[HOST].closed);
+	refusal = NULL;
+	assert_string_equal(ends[HOST].why, "no?]0;title???forged ??~ line");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -532,6 +552,7 @@ int main(void)
 	        cmocka_unit_test_setup_teardown(pp5_pools_that_cannot_be, open_ends, close_ends),
 	        cmocka_unit_test_setup_teardown(a_question_has_a_deadline, open_ends, close_ends),
 	        cmocka_unit_test_setup_teardown(there_is_no_such_unit, open_ends, close_ends),
+	        cmocka_unit_test_setup_teardown(a_refusal_is_printable, open_ends, close_ends),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
