@@ -1305,9 +1305,9 @@ HDL_API int hdl_listener_close(struct hdl_listener *listener);
  * Threads: any.
  * Blocks: no.
  * Returns: 0; -HDL_EINVAL also: too much private data; -HDL_EPERM @qp is not in INIT, or has a
- * connection; -HDL_ENOTSUP @qp is not of type HDL_QP_RC, or for SCTP, libusrsctp2 is not installed;
- * -HDL_EHOSTUNREACH @from is not an address of the node, or there is no route; -HDL_EADDRINUSE;
- * -HDL_ENOMEM; -HDL_EIO out of file descriptors. */
+ * connection, if only one that is being set up; -HDL_ENOTSUP @qp is not of type HDL_QP_RC, or for
+ * SCTP, libusrsctp2 is not installed; -HDL_EHOSTUNREACH @from is not an address of the node, or
+ * there is no route; -HDL_EADDRINUSE; -HDL_ENOMEM; -HDL_EIO out of file descriptors. */
 HDL_API int hdl_conn_connect(struct hdl_qp *qp, struct hdl_listener *listener,
                              const struct hdl_gid *from, const struct hdl_gid *to, uint16_t port,
                              const struct hdl_conn_param *param, void *context,
@@ -1340,8 +1340,9 @@ HDL_API int hdl_conn_adopt(struct hdl_adapter *adapter, struct hdl_qp *qp, int f
  * Owner: nothing changes hands; @param and its private data are copied.
  * Threads: any.
  * Blocks: no.
- * Returns: 0; -HDL_EINVAL also: too much private data; -HDL_EPERM @qp is not in INIT, or the peer
- * has left, or it was answered before; -HDL_ENOTSUP @qp is not of type HDL_QP_RC. */
+ * Returns: 0; -HDL_EINVAL also: too much private data; -HDL_EPERM @qp is not in INIT or has a
+ * connection, or the peer has left, or it was answered before; -HDL_ENOTSUP @qp is not of type
+ * HDL_QP_RC. */
 HDL_API int hdl_conn_accept(struct hdl_conn *conn, struct hdl_qp *qp,
                             const struct hdl_conn_param *param, void *context);
 

@@ -53,6 +53,23 @@ struct hdl_conn *conn_new(struct tcp_port *port, int sock)
 	return conn;
 }
 
+/* --- its queue pair --- */
+
+void conn_claim(struct hdl_conn *conn, struct hdl_qp *qp)
+{
+	assert(qp->joining == NULL && conn->qp == NULL);
+	conn->qpn = qp->qp.qpn;
+	conn->qp = qp;
+	qp->joining = conn;
+}
+
+void conn_release(struct hdl_conn *conn)
+{
+	if (conn->qp != NULL)
+		conn->qp->joining = NULL;
+	conn->qp = NULL;
+}
+
 /* --- the end --- */
 
 static void conn_unlist(struct hdl_conn *conn)
@@ -91,6 +108,7 @@ void conn_uncount(struct hdl_conn *conn)
 static void conn_bury(struct hdl_conn *conn)
 {
 	assert(conn->flow.sock < 0);
+	conn_release(conn);
 	conn_unlist(conn);
 	conn_forget_events(conn);
 	free(conn->setup);
@@ -115,6 +133,7 @@ static void conn_bury_if_free(struct hdl_conn *conn)
 
 static void conn_close_socket(struct hdl_conn *conn, bool reset)
 {
+	conn_release(conn);
 	tcp_port_cool(conn->port, conn);
 	conn_record_end(conn, false, reset);
 	if (conn->sctp != NULL)
@@ -236,6 +255,7 @@ static void conn_begin(struct hdl_conn *conn)
 	if (conn->service == HDL_CONN_TCP)
 		terms = (struct iwarp_terms){.plain = true, .initiator = conn->initiator};
 	struct qp *qp = engine_find_qp(&adapter->engine, conn->qpn);
+	conn_release(conn);
 	const struct iwarp_owner owner = conn_owner(conn);
 	int result = qp != NULL ? qp_begin_stream(adapter, qp, &conn->iwarp, &terms, &owner)
 	                        : -HDL_EPERM;

@@ -58,7 +58,9 @@ static int conn_qp_fits(const struct hdl_adapter *adapter, const struct hdl_qp *
 		return -HDL_EINVAL;
 	if (qp->qp.type != HDL_QP_RC)
 		return -HDL_ENOTSUP;
-	return qp_state(&qp->qp) == HDL_QPS_INIT && qp->qp.iwarp == NULL ? 0 : -HDL_EPERM;
+	return qp_state(&qp->qp) == HDL_QPS_INIT && qp->qp.iwarp == NULL && qp->joining == NULL
+	               ? 0
+	               : -HDL_EPERM;
 }
 
 static struct tcp_class conn_class(uint8_t traffic_class)
@@ -153,7 +155,7 @@ static int conn_start(struct hdl_adapter *adapter, struct hdl_qp *qp, int sock,
 		return -HDL_ENOMEM;
 	}
 	conn->state = CONN_CONNECTING;
-	conn->qpn = qp->qp.qpn;
+	conn_claim(conn, qp);
 	conn_offer(conn, param);
 	int result = conn_request(conn, param);
 	if (result == 0)
@@ -167,7 +169,7 @@ static int conn_start(struct hdl_adapter *adapter, struct hdl_qp *qp, int sock,
 }
 
 /* The same on SCTP. With the drive lock. */
-static int conn_start_sctp(struct hdl_adapter *adapter, const struct hdl_qp *qp,
+static int conn_start_sctp(struct hdl_adapter *adapter, struct hdl_qp *qp,
                            const struct hdl_listener *listener, const struct hdl_gid *from,
                            const struct hdl_gid *to, uint16_t number,
                            const struct hdl_conn_param *param, void *context, struct hdl_conn **out)
@@ -182,7 +184,7 @@ static int conn_start_sctp(struct hdl_adapter *adapter, const struct hdl_qp *qp,
 	if (conn == NULL)
 		return -HDL_ENOMEM;
 	conn->state = CONN_CONNECTING;
-	conn->qpn = qp->qp.qpn;
+	conn_claim(conn, qp);
 	conn_offer(conn, param);
 	int result = sctp_conn_new(conn) ? conn_request(conn, param) : -HDL_ENOMEM;
 	if (result == 0)
@@ -250,9 +252,9 @@ int hdl_conn_connect(struct hdl_qp *qp, struct hdl_listener *listener, const str
 /* --- adopt --- */
 
 /* With the drive lock. */
-static int conn_take_over(struct hdl_adapter *adapter, const struct hdl_qp *qp, int sock,
-                          bool initiator, const void *data, size_t bytes,
-                          const struct hdl_conn_param *param, void *context, struct hdl_conn **out)
+static int conn_take_over(struct hdl_adapter *adapter, struct hdl_qp *qp, int sock, bool initiator,
+                          const void *data, size_t bytes, const struct hdl_conn_param *param,
+                          void *context, struct hdl_conn **out)
 {
 	struct tcp_port *port = tcp_port_of(adapter);
 	struct hdl_conn *conn = port != NULL ? conn_new(port, sock) : NULL;
@@ -265,7 +267,7 @@ static int conn_take_over(struct hdl_adapter *adapter, const struct hdl_qp *qp, 
 	if (conn->capture != NULL)
 		capture_stream_put(conn->capture, true, data, bytes);
 	if (initiator) {
-		conn->qpn = qp->qp.qpn;
+		conn_claim(conn, qp);
 		conn_offer(conn, param);
 		conn_set_class(conn);
 		result = conn_request(conn, param);
@@ -322,8 +324,8 @@ static bool conn_is_asked(const struct hdl_conn *conn)
 }
 
 /* With the drive lock. */
-static int conn_accept(struct hdl_conn *conn, const struct hdl_qp *qp,
-                       const struct hdl_conn_param *param, void *context)
+static int conn_accept(struct hdl_conn *conn, struct hdl_qp *qp, const struct hdl_conn_param *param,
+                       void *context)
 {
 	struct hdl_adapter *adapter = conn->port->port.adapter;
 	int result = conn_qp_fits(adapter, qp);
@@ -338,7 +340,7 @@ static int conn_accept(struct hdl_conn *conn, const struct hdl_qp *qp,
 	else if (!mpa_setup_accept(conn->setup, &conn->offer, param->private_data,
 	                           param->private_bytes, until))
 		return -HDL_EINVAL;
-	conn->qpn = qp->qp.qpn;
+	conn_claim(conn, qp);
 	conn->context = context;
 	conn->due_ns = until;
 	tcp_port_at(conn->port, until);

@@ -117,6 +117,7 @@ struct hdl_conn {
 	uint16_t ird, ord; /* agreed */
 	uint32_t cold;     /* reads in a row that found nothing */
 	uint32_t qpn;      /* 0: none yet */
+	struct hdl_qp *qp; /* during the set-up; its joining is this connection */
 	int error;
 	struct tcp_port *port;
 	struct hdl_listener *listener; /* that it came from, until its request is answered */
@@ -191,6 +192,10 @@ void tcp_port_cool(struct tcp_port *port, struct hdl_conn *conn);
 /* --- conn.c: the life of a connection --- */
 /* A connection on @sock, which it owns; -1: it will be on SCTP. NULL: no memory. */
 struct hdl_conn *conn_new(struct tcp_port *port, int sock);
+/* @conn is being set up to carry @qp, which no other connection gets from now on; that is over: it
+ * carries it, or failed, or @qp goes. */
+void conn_claim(struct hdl_conn *conn, struct hdl_qp *qp);
+void conn_release(struct hdl_conn *conn);
 /* How its queue pair wakes it; from now on the queue pair runs on it (iwarp_begin()). */
 struct iwarp_owner conn_owner(struct hdl_conn *conn);
 void conn_up(struct hdl_conn *conn);

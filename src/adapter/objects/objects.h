@@ -153,7 +153,8 @@ struct hdl_qp {
 	uint32_t magic;
 	struct hdl_pd *pd;
 	struct hdl_qp_init_attr init;
-	uint32_t groups; /* number of groups it is a member of; under group_lock */
+	uint32_t groups;          /* number of groups it is a member of; under group_lock */
+	struct hdl_conn *joining; /* which is being set up to carry it; under the drive lock */
 	_Atomic bool full_send, full_recv; /* that the queue was full has been logged */
 };
 

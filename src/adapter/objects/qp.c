@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "adapter/adapter.h"
+#include "adapter/net/tcp_port.h"
 #include "port/lanes.h"
 #include "queue/qp_state.h"
 #include "queue/wqe.h"
@@ -409,6 +410,8 @@ int hdl_qp_destroy(struct hdl_qp *qp)
 	if (qp->groups > 0)
 		return -HDL_EBUSY;
 	adapter_lock(adapter);
+	if (qp->joining != NULL)
+		conn_release(qp->joining); /* it fails when its peer has agreed */
 	/* Pick up what posting threads left for us, then release everything. */
 	conclude(qp);
 	enter(qp, HDL_QPS_RESET);

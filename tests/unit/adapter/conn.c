@@ -835,6 +835,46 @@ static void ip9_a_connected_queue_pair_is_taken(void **state)
 	close_both(&a, &b);
 }
 
+/* Also by one that is being set up, whichever end it is, until that has failed. */
+static void ip9_a_queue_pair_has_one_attempt(void **state)
+{
+	(void)state;
+	struct end a, b;
+	struct hdl_conn *second;
+	struct hdl_listener *listener;
+	uint16_t port;
+	open_both(&a, &b);
+	listener = listen_at(&b, &loopback, &port, 4);
+	for (unsigned round = 0; round < 2; round++) {
+		assert_int_equal(
+		        hdl_conn_connect(a.qp, NULL, NULL, &loopback, port, &deep, &a, &a.conn), 0);
+		assert_int_equal(
+		        hdl_conn_connect(a.qp, NULL, NULL, &loopback, port, &deep, &a, &second),
+		        -HDL_EPERM);
+		b.conn = end_event(&b, HDL_CONN_REQUEST).conn;
+		if (round == 0) { /* its end makes room for the next one */
+			assert_int_equal(hdl_conn_destroy(a.conn), 0);
+			assert_int_equal(hdl_conn_destroy(b.conn), 0);
+		}
+	}
+	/* Two are asked for at the same time: the queue pair of the first is not the second's. */
+	struct hdl_qp *other = end_qp(&a);
+	assert_int_equal(hdl_conn_connect(other, NULL, NULL, &loopback, port, &deep, &a, &second),
+	                 0);
+	struct hdl_conn *asked = end_event(&b, HDL_CONN_REQUEST).conn;
+	assert_int_equal(hdl_conn_accept(b.conn, b.qp, &deep, &b), 0);
+	assert_int_equal(hdl_conn_accept(asked, b.qp, &deep, &b), -HDL_EPERM);
+	end_event(&b, HDL_CONN_ESTABLISHED);
+	end_event(&a, HDL_CONN_ESTABLISHED);
+	exchange(&a, &b, 5000);
+	/* A queue pair that goes takes nothing along that is not its own. */
+	assert_int_equal(hdl_qp_destroy(other), 0);
+	assert_int_equal(hdl_conn_destroy(asked), 0);
+	assert_int_equal(hdl_conn_destroy(second), 0);
+	assert_int_equal(hdl_listener_close(listener), 0);
+	close_both(&a, &b);
+}
+
 /* The port that a listener holds is the source of the connection. */
 static void a_bound_port_connects(void **state)
 {
@@ -954,6 +994,7 @@ int main(void)
 	        cmocka_unit_test(descriptors_are_used_up),
 	        cmocka_unit_test(wrong_calls_are_refused),
 	        cmocka_unit_test(ip9_a_connected_queue_pair_is_taken),
+	        cmocka_unit_test(ip9_a_queue_pair_has_one_attempt),
 	        cmocka_unit_test(a_bound_port_connects),
 	        cmocka_unit_test(a_child_does_not_disturb),
 	        cmocka_unit_test(the_handler_is_called),
