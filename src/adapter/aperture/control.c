@@ -84,7 +84,8 @@ int hdl_aperture_control(struct hdl_aperture *aperture, struct hdl_aperture_user
 		*fixed = &apertures->view[aperture->conn.row];
 	if (user != NULL) {
 		*user = trusted ? aperture->conn.user : NULL;
-		aperture_watch_control(aperture);
+		if (trusted)
+			aperture_watch_control(aperture);
 	}
 	return user == NULL || trusted ? 0 : -HDL_EACCES;
 }

@@ -15,20 +15,26 @@ struct turn_frame {
 	uint8_t frame[];
 };
 
+/* What a held frame costs, however short it is. */
+static size_t turn_cost(size_t bytes)
+{
+	return sizeof(struct turn_frame) + bytes;
+}
+
 /* Keep the frame for later. One for which there is no room gets lost, as on a network. */
 static void turn_hold(struct apertures *apertures, const uint8_t *frame, size_t bytes,
                       const struct ap_path *from)
 {
-	if (apertures->held_bytes + bytes > APERTURE_HELD_BYTES)
+	if (bytes == 0 || apertures->held_bytes + turn_cost(bytes) > APERTURE_HELD_BYTES)
 		return;
-	struct turn_frame *held = malloc(sizeof(*held) + bytes);
+	struct turn_frame *held = malloc(turn_cost(bytes));
 	if (held == NULL)
 		return;
 	held->next = NULL;
 	held->from = *from;
 	held->bytes = bytes;
 	memcpy(held->frame, frame, bytes);
-	apertures->held_bytes += bytes;
+	apertures->held_bytes += turn_cost(bytes);
 	*apertures->held_end = held;
 	apertures->held_end = &held->next;
 }
@@ -40,7 +46,7 @@ void apertures_take_in(struct apertures *apertures, const uint8_t *frame, size_t
 		turn_hold(apertures, frame, bytes, from);
 	else
 		ap_take(&apertures->node, frame, bytes, from);
-	if (apertures->node.stalled)
+	if (apertures->node.stalled || apertures->node.write_budget != 0)
 		apertures->port.skip = 0; /* the next drive begins a turn */
 }
 
@@ -53,7 +59,7 @@ unsigned apertures_turn(struct apertures *apertures)
 		apertures->held = frame->next;
 		if (apertures->held == NULL)
 			apertures->held_end = &apertures->held;
-		apertures->held_bytes -= frame->bytes;
+		apertures->held_bytes -= turn_cost(frame->bytes);
 		ap_take(&apertures->node, frame->frame, frame->bytes, &frame->from);
 		free(frame);
 	}

@@ -18,6 +18,7 @@
 #include <heddle/control.h>
 #include <heddle/eventq.h>
 
+#include "adapter/adapter.h"
 #include "adapter/aperture/aperture.h"
 #include "base/memfile.h"
 
@@ -487,6 +488,66 @@ static void ap6_nothing_more_is_sent_to_the_former_peer(void **state)
 	assert_true(arrived > 0 && arrived < stored);
 }
 
+/* Who may not store to a control block is not looked at in each collection. */
+static void ap6_a_block_that_is_refused_is_not_watched(void **state)
+{
+	struct end *end = &((struct pair *)*state)->a;
+	struct apertures *apertures;
+	assert_int_equal(hdl_aperture_open(end->adapter,
+	                                   &(struct hdl_aperture_attr){.length = BYTES},
+	                                   &end->aperture),
+	                 0);
+	apertures = end->adapter->apertures;
+	apertures->trust = HDL_TRUST_NONE;
+	assert_int_equal(hdl_aperture_control(end->aperture, &end->user, NULL), -HDL_EACCES);
+	assert_false(end->aperture->controlled);
+	apertures->trust = HDL_TRUST_USER;
+	assert_int_equal(hdl_aperture_control(end->aperture, &end->user, NULL), 0);
+	assert_true(end->aperture->controlled);
+}
+
+/* --- turns --- */
+
+/* While a write is stalled, frames are held: not more than there is room for, however short. */
+static void ap4_short_frames_that_are_held_have_a_limit(void **state)
+{
+	struct end *end = &((struct pair *)*state)->b;
+	struct ap_path from = {.route = 0};
+	end_make(end, (struct hdl_aperture_attr){.length = BYTES});
+	struct apertures *apertures = end->adapter->apertures;
+	adapter_lock(end->adapter);
+	apertures->node.stalled = true;
+	apertures_take_in(apertures, (const uint8_t *)"", 0, &from);
+	bool nothing = apertures->held == NULL;
+	for (size_t i = 0; i <= APERTURE_HELD_BYTES / sizeof(from); i++)
+		apertures_take_in(apertures, (const uint8_t *)"x", 1, &from);
+	size_t before = apertures->held_bytes;
+	apertures_take_in(apertures, (const uint8_t *)"x", 1, &from);
+	size_t after = apertures->held_bytes;
+	apertures->node.stalled = false;
+	apertures_drop_held(apertures);
+	adapter_unlock(end->adapter);
+	assert_true(nothing);
+	assert_true(before <= APERTURE_HELD_BYTES);
+	assert_int_equal(after, before);
+}
+
+/* What comes with a budget counts for one turn: the next drive begins another. */
+static void ap4_a_frame_ends_the_rest_of_an_idle_port(void **state)
+{
+	struct end *end = &((struct pair *)*state)->b;
+	struct ap_path from = {.route = 0};
+	end_make(end, (struct hdl_aperture_attr){.length = BYTES});
+	struct apertures *apertures = end->adapter->apertures;
+	assert_int_equal(hdl_aperture_budget(end->adapter, 100), 0);
+	adapter_lock(end->adapter);
+	apertures->port.skip = PORT_LONG_SKIP;
+	apertures_take_in(apertures, (const uint8_t *)"x", 1, &from);
+	unsigned skip = apertures->port.skip;
+	adapter_unlock(end->adapter);
+	assert_int_equal(skip, 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, pair_open, pair_close)
 
 int main(void)
@@ -502,6 +563,9 @@ int main(void)
 	        TEST(ap6_pointed_by_stores),
 	        TEST(ap6_a_stored_destination_that_is_not_there),
 	        TEST(ap6_nothing_more_is_sent_to_the_former_peer),
+	        TEST(ap6_a_block_that_is_refused_is_not_watched),
+	        TEST(ap4_short_frames_that_are_held_have_a_limit),
+	        TEST(ap4_a_frame_ends_the_rest_of_an_idle_port),
 	};
 	return cmocka_run_group_tests(all, NULL, NULL);
 }
