@@ -62,7 +62,7 @@ static void capture_begin(struct capture_iwarp *iwarp, struct engine *engine, co
 	iwarp->over = false;
 	iwarp->count++;
 	iwarp->send_msn = iwarp->read_msn = iwarp->result_msn = 1;
-	capture_stream_begin(&iwarp->stream, engine, &own, &peer, true);
+	capture_stream_begin(&iwarp->stream, engine, &own, &peer, true, path->traffic_class);
 	put_frame(iwarp, qp, MPA_REQUEST);
 	put_frame(iwarp, qp, MPA_REPLY);
 }

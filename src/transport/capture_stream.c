@@ -38,7 +38,8 @@ static size_t segment_headers(struct capture_stream *stream, const struct captur
 	                       .window = STREAM_WINDOW};
 	tcp_encode(&h, tcp);
 	if (roce_gid_is_ipv4(d->from.gid)) {
-		const struct ipv4_header ip = {.total_bytes = (uint16_t)(IPV4_BYTES + length),
+		const struct ipv4_header ip = {.tos = d->traffic_class,
+		                               .total_bytes = (uint16_t)(IPV4_BYTES + length),
 		                               .id = ++stream->ip_id,
 		                               .dont_fragment = true,
 		                               .ttl = STREAM_HOPS,
@@ -49,7 +50,8 @@ static size_t segment_headers(struct capture_stream *stream, const struct captur
 		ipv4_encode(&ip, tcp - IPV4_BYTES);
 		return IPV4_BYTES + TCP_BYTES;
 	}
-	struct ipv6_header ip = {.payload_bytes = (uint16_t)length,
+	struct ipv6_header ip = {.traffic_class = d->traffic_class,
+	                         .payload_bytes = (uint16_t)length,
 	                         .next_header = IP_PROTO_TCP,
 	                         .hop_limit = STREAM_HOPS};
 	memcpy(ip.src, d->from.gid, sizeof(ip.src));
@@ -106,7 +108,7 @@ static void bare_put(struct capture_stream *stream, unsigned which, uint8_t flag
 
 void capture_stream_begin(struct capture_stream *stream, struct engine *engine,
                           const struct capture_end *own, const struct capture_end *peer,
-                          bool initiated)
+                          bool initiated, uint8_t traffic_class)
 {
 	stream->engine = engine;
 	stream->ip_id = 0;
@@ -115,6 +117,7 @@ void capture_stream_begin(struct capture_stream *stream, struct engine *engine,
 	for (unsigned i = 0; i < 2; i++) {
 		struct capture_direction *d = &stream->directions[i];
 		d->from = i == 0 ? *own : *peer;
+		d->traffic_class = traffic_class;
 		d->next = d->have = 0;
 		d->over = d->framed = d->raw = d->markers = false;
 		mpa_stream_init(&d->fpdu, false, false);
@@ -123,6 +126,11 @@ void capture_stream_begin(struct capture_stream *stream, struct engine *engine,
 	bare_put(stream, client, TCP_SYN);
 	bare_put(stream, 1 - client, TCP_SYN | TCP_ACK);
 	bare_put(stream, client, TCP_ACK);
+}
+
+void capture_stream_class(struct capture_stream *stream, uint8_t traffic_class)
+{
+	stream->directions[0].traffic_class = traffic_class;
 }
 
 /* --- frames and FPDUs --- */

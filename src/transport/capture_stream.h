@@ -25,6 +25,7 @@
 
 struct capture_direction {
 	struct capture_end from;
+	uint8_t traffic_class;
 	uint32_t next; /* sequence number */
 	bool over;     /* FIN or RST has been recorded */
 	bool framed;   /* its MPA frame is complete: FPDUs follow */
@@ -46,10 +47,14 @@ struct capture_stream {
 	struct capture_direction directions[2]; /* [0] is what we send */
 };
 
-/* A connection between @own and @peer begins, which we @initiated. engine->capture is not NULL. */
+/* A connection between @own and @peer begins, which we @initiated. Its initiator begins it in
+ * @traffic_class, in which the other end answers unless it chooses another one. engine->capture is
+ * not NULL. */
 void capture_stream_begin(struct capture_stream *stream, struct engine *engine,
                           const struct capture_end *own, const struct capture_end *peer,
-                          bool initiated);
+                          bool initiated, uint8_t traffic_class);
+/* We send in @traffic_class from now on. */
+void capture_stream_class(struct capture_stream *stream, uint8_t traffic_class);
 /* @bytes were sent, or received. The memory need not be there any more; then zeros are recorded. */
 void capture_stream_put(struct capture_stream *stream, bool inbound, const void *bytes,
                         size_t count);

@@ -78,6 +78,8 @@ static void conn_set_class(struct hdl_conn *conn)
 		sctp_conn_set_class(conn);
 	else if (class.traffic_class != 0)
 		udp_set_class(conn->flow.sock, &conn->own, class.traffic_class, class.priority);
+	if (conn->capture != NULL)
+		capture_stream_class(conn->capture, conn->traffic_class);
 }
 
 /* The request of an initiator. */

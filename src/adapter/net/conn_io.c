@@ -32,7 +32,8 @@ void conn_record(struct hdl_conn *conn, bool initiated)
 	}
 	memcpy(own.gid, conn->own.gid, sizeof(own.gid));
 	memcpy(peer.gid, conn->peer.gid, sizeof(peer.gid));
-	capture_stream_begin(conn->capture, engine, &own, &peer, initiated);
+	capture_stream_begin(conn->capture, engine, &own, &peer, initiated,
+	                     initiated ? conn->traffic_class : conn->peer_class);
 	conn->flow.watch = conn_watch;
 	conn->flow.watch_context = conn->capture;
 }

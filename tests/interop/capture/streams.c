@@ -1,9 +1,11 @@
 /* Every operation of iWARP over real TCP connections on the loopback, recorded by one end or by
  * both, or over SCTP, with a traffic class:
  *
- *   interop-capture-streams FILE one|both|sctp|FLAGS
+ *   interop-capture-streams FILE one|both|class|answer|sctp|FLAGS
  *
- * FLAGS are those of hdl_conn_param of both ends, as a number; only one end records then. Prints
+ * FLAGS are those of hdl_conn_param of both ends, as a number; only one end records then. With
+ * class and answer, connections are in a traffic class; the end that begins them records, or the
+ * one that answers. Prints
  * what a capture must hold of what the recording end does: "OPERATION COUNT BYTES", one per line,
  * and "frames COUNT" for MPA Requests and Replies, or their counterparts on SCTP. */
 #include <assert.h>
@@ -29,7 +31,7 @@ struct end {
 	uint8_t *memory;
 };
 
-static bool on_sctp;
+static bool on_sctp, in_class;
 
 static void must(int result, const char *what)
 {
@@ -94,6 +96,8 @@ static void join(struct end *a, struct end *b, const struct hdl_gid *gid, uint32
 		param.service = HDL_CONN_RDMA_SCTP;
 		param.traffic_class = 0xb8;
 	}
+	if (in_class)
+		param.traffic_class = 0xb8;
 	end_qp(a);
 	end_qp(b);
 	must(hdl_listener_bind(b->adapter, gid, &port, b, &listener), "bind");
@@ -216,8 +220,10 @@ int main(int argc, char **argv)
 	uint32_t flags = (uint32_t)atoi(argv[2]); /* of the words: 0 */
 	uint64_t bytes = 0;
 	on_sctp = strcmp(argv[2], "sctp") == 0;
-	end_open(&a, argv[1]);
-	end_open(&b, both ? argv[1] : NULL);
+	bool answers = strcmp(argv[2], "answer") == 0;
+	in_class = answers || strcmp(argv[2], "class") == 0;
+	end_open(&a, answers ? NULL : argv[1]);
+	end_open(&b, both || answers ? argv[1] : NULL);
 	for (unsigned i = 0; i < 2; i++)
 		operations(&a, &b, &addresses[i], flags);
 	end_close(&a);

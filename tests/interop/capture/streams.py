@@ -27,6 +27,7 @@ FIN, SYN, RST, ACK = 1, 2, 4, 16
 KEYS = (b"MPA ID Req Frame", b"MPA ID Rep Frame")
 NO_CRC, MARKERS = 1, 2  # of hdl_conn_flag
 EVERY = 512  # octets between markers
+CLASS = 0xB8  # that streams.c gives the connections of some
 
 CRC32C = []
 for byte in range(256):
@@ -57,10 +58,11 @@ class Segment:
         if packet[0] >> 4 == 4:
             need(packet[9] == 6 and ones(packet[:20]) == 0xFFFF, "IPv4 header")
             need(int.from_bytes(packet[2:4], "big") == len(packet), "length of IPv4")
-            source, target, tcp = packet[12:16], packet[16:20], packet[20:]
+            source, target, tcp, self.traffic_class = packet[12:16], packet[16:20], packet[20:], packet[1]
         else:
             need(packet[6] == 6 and int.from_bytes(packet[4:6], "big") == len(packet) - 40, "IPv6 header")
             source, target, tcp = packet[8:24], packet[24:40], packet[40:]
+            self.traffic_class = int.from_bytes(packet[:2], "big") >> 4 & 255
         need(ones(source + target + struct.pack(">HH", 6, len(tcp)) + tcp) == 0xFFFF, "TCP checksum")
         ports = struct.unpack(">HH", tcp[:4])
         self.seq, self.ack = struct.unpack(">II", tcp[4:12])
@@ -191,13 +193,15 @@ def look(path, what, wanted, crc=True, ends=1):
 
 
 def tcp(place, program):
-    for way in ("one", "both", str(NO_CRC), str(MARKERS), str(MARKERS | NO_CRC), "4", "8"):
+    for way in ("one", "both", "class", "answer", str(NO_CRC), str(MARKERS), str(MARKERS | NO_CRC), "4", "8"):
         path = Path(place, f"{way}.pcapng")
         flags = int(way) if way.isdigit() else 0
         done = subprocess.run([program, path, way], stdout=subprocess.PIPE, text=True, timeout=100)
         need(done.returncode == 0, f"{way}: the program failed")
         wanted = {name: [int(word) for word in numbers] for name, *numbers in map(str.split, done.stdout.splitlines())}
         look(path, way, wanted, not flags & NO_CRC, 2 if way == "both" else 1)
+        classes = {segment.traffic_class for segment in segments(path)}
+        need(classes == {CLASS if way in ("class", "answer") else 0}, f"{way}: traffic classes {classes}")
 
 
 def wanted_of(rows):
