@@ -40,9 +40,11 @@ static bool key_is_right(const uint8_t *key, const uint8_t *given)
 	return differences == 0;
 }
 
-static void config_refuse(const struct ibc_packet *packet, enum ibc_reason reason,
-                          struct vswitch_configured *configured)
+static void config_refuse(const struct vswitch_owner *owner, const struct ibc_packet *packet,
+                          enum ibc_reason reason, struct vswitch_configured *configured)
 {
+	vswitch_count(owner->counters,
+	              &(struct vswitch_result){.action = VSWITCH_REJECT, .reason = reason});
 	configured->answered = vswitch_nack(packet, reason, &configured->answer);
 }
 
@@ -163,7 +165,7 @@ void vswitch_configure(const struct vswitch_owner *owner, const struct ibc_packe
 	    packet->type != IBC_TYPE_WRITE_REQUEST_NO_ACK)
 		return; /* the switch asks nobody: this answers nothing */
 	if (!ibc_config_decode(&command, packet->payload, packet->payload_bytes)) {
-		config_refuse(packet, IBC_REASON_NOT_ALLOWED, configured);
+		config_refuse(owner, packet, IBC_REASON_NOT_ALLOWED, configured);
 		return;
 	}
 	if (command.operation == IBC_CONFIG_ECHO) {
@@ -174,7 +176,7 @@ void vswitch_configure(const struct vswitch_owner *owner, const struct ibc_packe
 	                                 ? config_judge_port(owner->vswitch, &command)
 	                                 : IBC_REASON_NOT_ALLOWED;
 	if (reason != IBC_REASON_NONE) {
-		config_refuse(packet, reason, configured);
+		config_refuse(owner, packet, reason, configured);
 		return;
 	}
 	struct ibc_config_answer answer = {.operation = command.operation,

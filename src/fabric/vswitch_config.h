@@ -21,7 +21,7 @@ void vswitch_count(struct vswitch_counters *counters, const struct vswitch_resul
 
 struct vswitch_owner {
 	const struct vswitch *vswitch;
-	const struct vswitch_counters *counters;
+	struct vswitch_counters *counters;
 	const uint8_t *key; /* IBC_KEY_BYTES; NULL: nobody has the right */
 };
 
@@ -35,7 +35,8 @@ struct vswitch_configured {
 };
 
 /* Carry out the command in @packet, which vswitch_forward() said to VSWITCH_CONSUME and which came
- * through @inport. */
+ * through @inport. One that is refused counts as rejected, too, so that an attempt to guess the key
+ * shows. */
 void vswitch_configure(const struct vswitch_owner *owner, const struct ibc_packet *packet,
                        uint8_t inport, struct vswitch_configured *configured);
 

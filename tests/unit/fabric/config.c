@@ -12,7 +12,7 @@
 static const uint8_t right_key[IBC_KEY_BYTES] = {1, 2, 3, [15] = 9};
 
 static struct vswitch vswitch;
-static struct vswitch_counters counters;
+static struct vswitch_counters counters, before; /* the last command */
 static struct vswitch_owner owner;
 static struct vswitch_configured configured;
 static uint8_t payload[IBC_MAX_PAYLOAD];
@@ -56,11 +56,17 @@ static struct ibc_packet packet_of(const struct ibc_config_command *made)
 	                           .payload_bytes = (uint16_t)bytes};
 }
 
+static void configure(const struct ibc_packet *packet)
+{
+	before = counters;
+	vswitch_configure(&owner, packet, 6, &configured);
+}
+
 static void run(const struct ibc_config_command *made)
 {
 	struct ibc_packet packet = packet_of(made);
 	assert_int_equal(vswitch_forward(&vswitch, &packet, 6).action, VSWITCH_CONSUME);
-	vswitch_configure(&owner, &packet, 6, &configured);
+	configure(&packet);
 }
 
 static void expect_nack(enum ibc_reason reason)
@@ -73,6 +79,10 @@ static void expect_nack(enum ibc_reason reason)
 	assert_int_equal(configured.answer.transaction, 5);
 	assert_true(configured.answer.route.reverse);
 	assert_int_equal(configured.answer.route.pointer, 2);
+	/* Whoever guesses keys leaves a trace. */
+	before.packets[IBC_COUNTER_REJECTED]++;
+	before.packets[IBC_COUNTER_REJECTED + reason]++;
+	assert_memory_equal(&counters, &before, sizeof(counters));
 }
 
 static struct ibc_config_answer answer_to(const struct ibc_config_command *made)
@@ -288,7 +298,7 @@ static void vs3_types(void **state)
 		struct ibc_packet packet = packet_of(&set);
 		packet.type = type;
 		packet.reason = type == IBC_TYPE_NACK ? IBC_REASON_LOOP : IBC_REASON_NONE;
-		vswitch_configure(&owner, &packet, 6, &configured);
+		configure(&packet);
 		bool request = type <= IBC_TYPE_WRITE_REQUEST_NO_ACK;
 		assert_int_equal(configured.set_port, request);
 		assert_int_equal(configured.answered,
@@ -305,7 +315,7 @@ static void vs3_malformed(void **state)
 	struct ibc_packet packet = packet_of(&set);
 	for (uint16_t bytes = 0; bytes <= 30; bytes++) {
 		packet.payload_bytes = bytes;
-		vswitch_configure(&owner, &packet, 6, &configured);
+		configure(&packet);
 		if (bytes == IBC_CONFIG_COMMAND_BYTES)
 			assert_true(configured.set_port);
 		else
@@ -325,7 +335,7 @@ static void vs3_malformed(void **state)
 	for (unsigned i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
 		packet_of(&set);
 		payload[wrong[i].at] = wrong[i].value;
-		vswitch_configure(&owner, &packet, 6, &configured);
+		configure(&packet);
 		expect_nack(IBC_REASON_NOT_ALLOWED);
 	}
 	assert_int_equal(ibc_config_encode(&set, payload, IBC_CONFIG_COMMAND_BYTES - 1), 0);
