@@ -22,7 +22,8 @@ static bool control_path(const char *name, char *out, size_t bytes, char *why)
 	char directory[RUNDIR_MAX], file[TAP_NAME_BYTES + 16];
 	int error = rundir_open(directory, NULL);
 	if (error != 0) {
-		snprintf(why, LAN_WHY_BYTES, "%s: %s", strerror(-error), rundir_advice(error));
+		snprintf(why, LAN_WHY_BYTES, "%s: %s: %s", directory, strerror(-error),
+		         rundir_advice(error));
 		return false;
 	}
 	snprintf(file, sizeof(file), "tap-%.*s.sock", (int)TAP_NAME_BYTES, name);

@@ -14,7 +14,7 @@
 #define LAN_HEADER_BYTES 10u
 #define LAN_MAX_FRAME    (LAN_HEADER_BYTES + 14u + 4u + 65535u)
 #define LAN_MAC_BYTES    6u
-#define LAN_WHY_BYTES    256u
+#define LAN_WHY_BYTES    384u
 
 struct lan;
 

@@ -886,6 +886,17 @@ class Mistakes(Base):
         self.assertIn("a unit on this node already", self.errors)
         self.fails("a unit has no address", "mac", "unit")
 
+    def test_directory(self):
+        """Which directory is unusable, not only why."""
+        wide = self.place / "wide"
+        wide.mkdir()
+        wide.chmod(0o755)
+        for folder, why in (wide, "must be 0700"), (self.place / "no" / "where", "No such file"), ("relative", "absolute"):
+            for words in ("stat", "x"), ("down", "x"), ("unit", "--lan", "tap:hx0"):
+                self.heddle("tap", *words, status=1, HEDDLE_DIR=str(folder))
+                self.assertIn(why, self.errors)
+                self.assertIn(f"{folder}: ", self.errors)
+
     def test_no_device(self):
         """A container without /dev/net/tun."""
         hidden = subprocess.run(["unshare", "-Urmn", "sh", "-c", f"mount -t tmpfs none /dev/net && exec {FOLDER}/heddle tap unit --lan tap:x0"],
