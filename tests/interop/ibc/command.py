@@ -398,8 +398,10 @@ class Files(Base):
         self.assertIn("No such file", self.errors)
         self.heddle("vswitch", "up", self.place, status=1)
         self.assertIn(f"{self.place}: Is a directory", self.errors)
-        vport = subprocess.run([FOLDER / "heddle-vport", "--node", "a", self.place], env=self.env, capture_output=True, text=True, timeout=60)
-        self.assertEqual((vport.returncode, vport.stderr), (1, f"heddle-vport: {self.place}: Is a directory\n"))
+        for file, words in ((path, ":3: expected a hardware port of that node or switch, found 'a:1'"), (self.place, ": Is a directory\n")):
+            vport = subprocess.run([FOLDER / "heddle-vport", "--node", "a", file], env=self.env, capture_output=True, text=True, timeout=60)
+            self.assertEqual((vport.returncode, vport.stdout), (1, ""))
+            self.assertTrue(vport.stderr.startswith(f"heddle-vport: {file}{words}"), vport.stderr)
         self.heddle("vswitch", "up", "--node", "c", self.file("node a id 1\n"), status=1)
         self.assertIn("has no node or switch 'c'", self.errors)
 
