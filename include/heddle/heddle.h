@@ -906,7 +906,7 @@ HDL_API int hdl_qp_create(struct hdl_pd *pd, struct hdl_qp_init_attr *attr, stru
 /* hdl_qp_modify - change the attributes and state of a queue pair
  *
  * Applies the attributes in @mask, all or none. The specification defines which transitions exist
- * and which attributes each one requires and allows; the table is in hdl_qp_modify(3).
+ * and which attributes each one requires and allows; "States" in the manual page lists them.
  *
  * An alternate path (HDL_QP_ALT_PATH) that is armed by both ends (HDL_QP_PATH_MIG_STATE:
  * HDL_MIG_REARM) replaces the primary path when a request is still unanswered after all retries, or
