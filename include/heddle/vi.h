@@ -272,7 +272,8 @@ HDL_API int hdl_vi_resolve(struct hdl_vi *vi, const struct hdl_gid *gid, const c
  * Threads: any.
  * Blocks: no.
  * Returns: 0; -HDL_EINVAL the descriptor is malformed: alignment, reserved fields, status,
- * operation, number of segments, or a length that is not the sum of its segments; -HDL_EACCES the
+ * operation (also RDMA on a VI without connection, whose descriptors have no place for it), number
+ * of segments, or a length that is not the sum of its segments; -HDL_EACCES the
  * handle is stale, or does not grant access to the descriptor; -HDL_EMSGSIZE more segments than
  * the VI has, or too long a message; -HDL_ENOSPC the queue is full; -HDL_EPERM not connected;
  * -HDL_ENOTSUP an operation that the channel does not have; -HDL_EHOSTUNREACH nobody was resolved
