@@ -127,16 +127,21 @@ static void register_and_take_away(struct shared *x, uint32_t round)
 	mprotect(room, x->length, PROT_NONE);
 }
 
+/* A known fault (docs/STATUS.md PP2): what use_key() does may hang there. */
+static void skip_replaced(const struct world *w)
+{
+	if (strcmp(w->port->name, "cells-self") != 0)
+		return;
+	print_message("open: over cells within one adapter a request may wait for ever while queue "
+	              "pairs are replaced\n");
+	skip();
+}
+
 static void deregistration_waits_for_operations(void **state)
 {
 	struct world *w = *state;
 	skip_lossy(w);
-	if (strcmp(w->port->name, "cells-self") == 0) {
-		print_message(
-		        "open: over cells within one adapter a request may wait for ever while "
-		        "queue pairs are replaced (docs/STATUS.md PP2)\n");
-		skip();
-	}
+	skip_replaced(w);
 	const uint32_t length = 15 * PAGE; /* as much as the arena holds beside it */
 	void *room = mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	assert_true(room != MAP_FAILED);
@@ -168,6 +173,7 @@ static void binding_under_operations(void **state)
 {
 	struct world *w = *state;
 	skip_lossy(w);
+	skip_replaced(w);
 	struct shared x = {.w = w, .addr = address(&w->b, 8192), .length = 8192};
 	bound = make_mw(&w->b, HDL_MW_TYPE_1);
 	run_with_users(&x, bind_elsewhere, 600);
