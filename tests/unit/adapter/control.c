@@ -270,10 +270,12 @@ static void ap6_base_and_source_can_only_be_read(void **state)
 	end_make(&p->b, (struct hdl_aperture_attr){.length = BYTES});
 	pair_connect(p);
 	const struct hdl_aperture_fixed *fixed = p->b.fixed, before = *fixed;
-	const void *fields[] = {&fixed->base,       &fixed->source,    &fixed->mask,
-	                        &fixed->checks,     &fixed->key,       &fixed->link,
-	                        &fixed->length,     &fixed->connected, &fixed->expected,
-	                        &fixed->generation, &fixed->host,      &fixed->reserved[15]};
+	const void *fields[] = {&fixed->base,     &fixed->source,
+	                        &fixed->mask,     &fixed->checks,
+	                        &fixed->key,      &fixed->link,
+	                        &fixed->length,   &fixed->connected,
+	                        &fixed->expected, &fixed->generation,
+	                        &fixed->host,     &fixed->reserved[sizeof(fixed->reserved) - 1]};
 	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
 		assert_true(is_protected(fields[i]));
 	assert_memory_equal(fixed, &before, sizeof(before));
