@@ -389,8 +389,8 @@ static void compare_short_ways(struct world *w, const struct tpt_request *req,
                                const struct model_entry *e, enum hdl_detail verdict,
                                uint64_t offset)
 {
-	uint64_t own, peer, again;
-	struct tpt_memo memo;
+	uint64_t own = 0, peer = 0, again = 0;
+	struct tpt_memo memo = {0};
 	bool granted = tpt_own_run(&w->tpt, req, &own);
 	assert_int_equal(tpt_peer_run(&w->tpt.view, req, &peer, &memo), granted);
 	if (verdict != HDL_DETAIL_NONE || (e->access & HDL_ACCESS_ONE_TOUCH)) {
