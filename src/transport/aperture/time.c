@@ -61,7 +61,7 @@ void ap_set_timer(struct ap_conn *conn)
 		uint64_t left_ns = waited_ns < AP_TIMEOUT_NS ? AP_TIMEOUT_NS - waited_ns : 0;
 		wait_ns = wait_ns < left_ns ? wait_ns : left_ns;
 	}
-	conn->timer_of = timer_of;
+	conn->timer_of = (uint8_t)timer_of;
 	conn->timer_since = since;
 	conn->timer_ns = wait_ns;
 	timer_start(&node->wheel, &conn->timer, node->now_ns + wait_ns);
